@@ -1,0 +1,57 @@
+# weft_library(NAME SRCS ... DEPS ...): the target weft_NAME, alias weft::NAME, for one folder.
+# weft_test(NAME SRCS ... DEPS ... LABELS ...): one test program, its cases known to CTest.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo)
+endif()
+
+find_program(WEFT_CCACHE ccache)
+if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${WEFT_CCACHE})
+endif()
+
+add_library(weft_flags INTERFACE)
+target_compile_options(weft_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
+if(WEFT_WERROR)
+  target_compile_options(weft_flags INTERFACE -Werror)
+endif()
+if(WEFT_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  add_link_options(-fsanitize=address,undefined)
+elseif(WEFT_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(WEFT_SANITIZE)
+  message(FATAL_ERROR "WEFT_SANITIZE must be empty, address or thread, not ${WEFT_SANITIZE}")
+endif()
+
+function(weft_library NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(weft_${NAME} STATIC ${ARG_SRCS})
+  add_library(weft::${NAME} ALIAS weft_${NAME})
+  target_include_directories(weft_${NAME}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(weft_${NAME} PUBLIC ${ARG_DEPS} PRIVATE weft_flags ${ARG_PRIVATE_DEPS})
+endfunction()
+
+function(weft_test NAME)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${NAME} ${ARG_SRCS})
+  target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${NAME} PRIVATE weft_flags weft_test_main ${ARG_DEPS})
+  gtest_discover_tests(${NAME}
+    TEST_PREFIX ${NAME}.
+    DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

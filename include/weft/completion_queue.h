@@ -1,0 +1,46 @@
+// Delivers the stages of many jobs, in the order in which they happen, to whoever asks.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "weft/clock.h"
+#include "weft/job.h"
+#include "weft/plan.h"
+
+namespace weft {
+
+struct Completion {
+  MatrixId matrix = -1;
+  std::int64_t step = 0;
+  Stage stage = Stage::kSubmitted;
+  absl::Status status;
+};
+
+// Thread-safe; one queue may serve several consumers. Given to a runtime in its options, it must
+// outlive the runtime.
+class CompletionQueue {
+ public:
+  explicit CompletionQueue(Clock& clock = Clock::Steady()) : clock_(clock) {}
+
+  // The oldest completion, or nothing if there is none now.
+  std::optional<Completion> Poll();
+  // Blocks until there is one or `timeout` has passed (then nothing).
+  std::optional<Completion> Next(absl::Duration timeout);
+
+  void Push(Completion completion);
+
+ private:
+  Clock& clock_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Completion> completions_;
+};
+
+}  // namespace weft

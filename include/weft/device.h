@@ -1,0 +1,56 @@
+// The device seam: where streams, events, memory and products come from.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "weft/buffer.h"
+#include "weft/clock.h"
+#include "weft/event.h"
+#include "weft/math.h"
+#include "weft/stream.h"
+
+namespace weft {
+
+// One rank's device. Thread-safe. Outlives everything it created.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // "host", later "cuda".
+  virtual std::string_view kind() const = 0;
+
+  virtual std::unique_ptr<Stream> CreateStream(std::string name) = 0;
+  virtual std::unique_ptr<Event> CreateEvent() = 0;
+
+  // ResourceExhausted when there is no memory.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) = 0;
+
+  // Copies `bytes` in stream order; both ranges in this device's memory, not overlapping.
+  virtual void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) = 0;
+
+  // Sets `bytes` bytes to zero in stream order.
+  virtual void Clear(Stream& stream, void* to, std::size_t bytes) = 0;
+
+  virtual Math& math() = 0;
+
+  // The clock of RecordTime.
+  virtual Clock& clock() = 0;
+};
+
+struct HostDeviceOptions {
+  // Threads that one product may use, at least 1. Products with equal arguments give equal bits
+  // only under the same number.
+  int threads = 1;
+  // Time base; null means Clock::Steady(). Must outlive the device.
+  Clock* clock = nullptr;
+};
+
+// The CPU as a device: a stream is a worker thread, products go through oneDNN.
+// InvalidArgument when threads < 1.
+absl::StatusOr<std::unique_ptr<Device>> CreateHostDevice(const HostDeviceOptions& options = {});
+
+}  // namespace weft

@@ -1,0 +1,100 @@
+// Products and the few element-wise kernels that update rules are written with. One implementation
+// per device; update/ composes them and never looks inside.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "weft/dtype.h"
+#include "weft/stream.h"
+
+namespace weft {
+
+// A row-major matrix, or `batch` of them at a fixed distance, in device memory. Not owned.
+struct Matrix {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t row_stride = 0;    // elements between rows, >= cols
+  std::int64_t batch = 1;         // >= 1
+  std::int64_t batch_stride = 0;  // elements between matrices; unused when batch == 1
+
+  static Matrix Dense(void* data, DType dtype, std::int64_t rows, std::int64_t cols,
+                      std::int64_t batch = 1) {
+    return {data, dtype, rows, cols, cols, batch, rows * cols};
+  }
+};
+
+// D = alpha * A * op(B) + beta * C, with op(B) = B^T when transpose_b. Shapes: A is m x k, op(B)
+// k x n, C and D m x n, all with the same batch. Operands A, B, C, D share one dtype; products are
+// accumulated, and the sum with beta * C is formed, in fp32 and rounded once. D overlaps none of
+// A, B, C. C is read only when beta != 0.
+struct Product {
+  Matrix a;
+  Matrix b;
+  bool transpose_b = false;
+  float alpha = 1;
+  float beta = 0;
+  Matrix c;
+  Matrix d;
+  // The caller states that alpha * A * op(B) + beta * C is symmetric (m == n). The device may then
+  // compute one triangle and mirror it, at about half the work; D is exactly symmetric.
+  bool symmetric = false;
+};
+
+// All calls enqueue on `stream` and return at once; pointers must stay valid until the stream has
+// passed the item. Argument errors (shape, dtype) are returned at once and enqueue nothing.
+// Empty matrices (rows, cols or count zero) are no-ops.
+// Deterministic: equal arguments give equal bits on the same machine and thread count.
+class Math {
+ public:
+  virtual ~Math() = default;
+
+  virtual absl::Status MatMul(Stream& stream, const Product& product) = 0;
+
+  // Makes the first call of a product of this form cheap later: selects and compiles its kernels
+  // now, on the host. Data pointers are ignored.
+  virtual absl::Status Prepare(const Product& product) = 0;
+
+  // X = U / ||U||_F per matrix of the batch, with op(U) = U^T when `transpose`. U is kF32; X has
+  // either dtype, shape op(U). The norm neither overflows nor underflows. A norm below `floor`
+  // (>= 0) gives X = 0; with `clamp_to_floor` it gives U / floor instead (torch.optim.Muon's eps).
+  virtual absl::Status Normalize(Stream& stream, const Matrix& u, bool transpose, float floor,
+                                 bool clamp_to_floor, const Matrix& x) = 0;
+
+  // Y = op(X), converting the dtype. Shapes: Y has the shape of op(X).
+  virtual absl::Status Convert(Stream& stream, const Matrix& x, bool transpose,
+                               const Matrix& y) = 0;
+
+  // M <- mu * M + (1 - mu) * s * G;  U <- nesterov ? mu * M + (1 - mu) * s * G : M.
+  // `count` elements; G has dtype `gradient_type`, M and U are fp32; s = gradient_scale.
+  // U may not overlap M or G.
+  virtual absl::Status Momentum(Stream& stream, std::int64_t count, const void* gradient,
+                                DType gradient_type, float gradient_scale, float mu, bool nesterov,
+                                float* momentum, float* update) = 0;
+
+  // W <- W * (1 - decay) - step * D. W has dtype `weight_type` and is rounded once; D is fp32.
+  virtual absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
+                             const float* direction, void* weight, DType weight_type) = 0;
+
+  // torch.optim.AdamW's step `t` (1-based), decoupled decay: with g = s * G,
+  //   W <- W * (1 - lr * wd);  m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2;
+  //   W <- W - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).
+  // m and v are fp32.
+  struct AdamWArguments {
+    std::int64_t count = 0;
+    const void* gradient = nullptr;
+    DType gradient_type = DType::kF32;
+    float gradient_scale = 1;
+    float* m = nullptr;
+    float* v = nullptr;
+    void* weight = nullptr;
+    DType weight_type = DType::kF32;
+    double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+    std::int64_t t = 1;
+  };
+  virtual absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) = 0;
+};
+
+}  // namespace weft

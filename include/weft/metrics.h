@@ -1,0 +1,60 @@
+// What a step cost, and what really ran for each matrix.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/clock.h"
+#include "weft/plan.h"
+
+namespace weft {
+
+// One rank's view of one step. Times in seconds on the device's clock.
+struct StepMetrics {
+  std::int64_t step = 0;
+  int jobs = 0;
+  // From the call of Step() to the delivery of the last matrix on this rank.
+  double optimizer_seconds = 0;
+  // Part of the caller's waits (Wait, ParameterNeeded, WaitForLayer, WaitForStep) during which this
+  // rank's compute lane was idle: communication, and peers' work, that nothing hid.
+  double exposed_communication_seconds = 0;
+  // Orthogonalization; and all of the compute lane.
+  double ns_seconds = 0;
+  double compute_seconds = 0;
+  // Time in collectives, and their payload, by lane (kCompute stays 0).
+  std::array<double, kLaneCount> lane_seconds = {};
+  std::array<std::int64_t, kLaneCount> lane_bytes = {};
+  // The caller's thread inside Submit, Step and Progress, waits left out, per job.
+  double host_microseconds_per_job = 0;
+};
+
+// Slowest rank's compute_seconds over the mean; 1 is perfect balance. Empty or all zero gives 1.
+double Imbalance(const std::vector<StepMetrics>& ranks);
+
+// Since Commit(), on this rank.
+struct MatrixCounters {
+  std::string name;
+  std::string path;      // as planned
+  std::string fallback;  // as planned; empty if none
+  std::int64_t ns_runs = 0;
+  std::int64_t updates = 0;      // times the weight held here was written by a rule
+  std::int64_t collectives = 0;  // this rank took part in
+  std::int64_t bytes = 0;        // payload of those
+  std::int64_t last_update_step = -1;
+};
+
+// One entry of the ring of recent decisions; readable at any time, also after a failure.
+struct Decision {
+  enum class What : std::uint8_t { kSubmitted, kIssued, kStarted, kFinished, kFailed };
+  Nanos time = 0;
+  std::int64_t step = 0;
+  What what = What::kSubmitted;
+  std::int32_t op = -1;  // index into Plan::ops; -1 for kSubmitted
+  std::int32_t matrix = -1;
+  Lane lane = Lane::kCompute;
+  std::int64_t bytes = 0;
+};
+
+}  // namespace weft

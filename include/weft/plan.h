@@ -1,0 +1,210 @@
+// The plan of one step as data: what every rank does, on which lane, in which order. Builders make
+// it, the validator proves it, the executor runs it, the inspector prints it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "weft/dtype.h"
+#include "weft/grid.h"
+#include "weft/topology.h"
+
+namespace weft {
+
+// How the trainer keeps a parameter.
+enum class Layout : std::uint8_t {
+  kReplicated,  // every rank holds the whole matrix (DDP)
+  kSharded,     // rank r holds a block of rows, in rank order (FSDP2); blocks may be uneven or empty
+};
+
+// What a job's gradient is when it is submitted.
+enum class GradientKind : std::uint8_t {
+  kLocal,    // this rank's own, whole matrix: Weft reduces it (mean over the world)
+  kReduced,  // already the mean over the world: whole (replicated) or this rank's rows (sharded)
+};
+
+// What a matrix's update needs.
+enum class RuleKind : std::uint8_t {
+  kMuon,         // the whole matrix: momentum, direction, apply
+  kElementwise,  // nothing but its own elements (AdamW)
+  kCustom,       // the caller's function, with whole gradient, state and weight
+};
+
+enum class Strategy : std::uint8_t { kReplicated, kGather, kOwner };
+
+// A job passes its stages in this order.
+enum class Stage : std::uint8_t {
+  kSubmitted,
+  kReduced,
+  kOrthogonalized,
+  kApplied,
+  kPublished,  // on every node
+  kDelivered,  // on every rank that needs it
+};
+inline constexpr int kStageCount = 6;
+
+enum class Lane : std::uint8_t { kCompute, kIntra, kInter };
+inline constexpr int kLaneCount = 3;
+
+enum class OpKind : std::uint8_t {
+  // Collectives: a rendezvous of all members of the op's group.
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kGather,
+  kScatter,
+  kVerdict,  // max all-reduce of one float per matrix: what is wrong with it, and on which rank
+  // Compute: every member of the op's group runs it on its own.
+  kMomentum,        // gradient -> kUpdate, and the momentum state
+  kOrthogonalize,   // whole kUpdate -> kDirection
+  kApply,           // kDirection -> kWeight
+  kElementwise,     // gradient -> kWeight, and the rule's state
+  kCustom,          // whole gradient, state and whole weight
+  kCopyRows,        // own rows of kWholeWeight -> kWeight
+};
+bool IsCollective(OpKind kind);
+
+// When an op may be issued, beside its dependencies.
+enum class Trigger : std::uint8_t {
+  kSubmitted,   // this rank has submitted the matrix's job
+  kStepClosed,  // this rank has called Step()
+};
+
+// Where an op reads or writes. Each matrix has at most one buffer per slot and rank; SlotRows()
+// says how much of the matrix it holds there.
+enum class Slot : std::uint8_t {
+  kNone,
+  kGradient,       // as submitted: whole (local, or replicated) or own rows; gradient dtype
+  kNodeGradient,   // after the intra step: whole sum (reduce) or the node's rows (gather)
+  kReducedGradient,  // after all reduction: whole on who runs the rule, or own rows
+  kWholeGradient,  // whole gradient everywhere (gather strategy, custom rule)
+  kUpdate,         // momentum's output U, fp32: whole or own rows
+  kWholeUpdate,    // whole U after an all-gather, fp32
+  kDirection,      // whole D, fp32
+  kNodeDirection,  // the node's rows of D, fp32
+  kShardDirection,  // own rows of D, fp32
+  kWeight,         // the trainer's memory: whole or own rows
+  kNodeWeight,     // the node's rows
+  kWholeWeight,    // whole weight gathered for a custom rule
+};
+inline constexpr int kSlotCount = 13;
+
+struct Op {
+  OpKind kind;
+  Lane lane;
+  Stage stage;  // the stage of the job that this op works towards
+  Trigger trigger;
+  Slot source = Slot::kNone;
+  Slot target = Slot::kNone;
+  std::int32_t matrix = -1;  // index into Plan::matrices; -1 for kVerdict
+  std::int32_t group = 0;    // index into Plan::groups
+  std::int32_t root = -1;    // world rank, for rooted collectives
+  std::int64_t bytes = 0;    // payload of the whole op: the matrix's bytes in the wire's dtype
+  double flops = 0;          // per executing rank
+  // Ops that must have run before this one, on every rank that runs both: of this step, and of the
+  // step before. Ops before it on the same lane are implied and not listed.
+  std::vector<std::int32_t> after;
+  std::vector<std::int32_t> after_previous;
+};
+
+// A set of ranks. Groups of one appear for compute ops only and get no communicator.
+struct Group {
+  std::string name;        // "world", "intra 0", "inter 1", "rank 3"
+  std::vector<int> ranks;  // world ranks, ascending
+};
+
+struct PlanMatrix {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  DType dtype = DType::kF32;  // of weight and gradient
+  Layout layout = Layout::kReplicated;
+  GradientKind gradient = GradientKind::kLocal;
+  RuleKind rule = RuleKind::kMuon;
+  // Bytes of fp32 state that the rule keeps per element it works on (Muon 4, AdamW 8).
+  std::int64_t state_bytes_per_element = 4;
+  // Cost of one whole update in FLOPs: what owners are balanced by.
+  double flops = 0;
+  // Sharded only: rows held by each rank of the world, sum == rows.
+  std::vector<std::int64_t> shard_rows;
+
+  // Filled by the builder:
+  std::int32_t owner = -1;  // world rank; -1 when every rank runs the rule
+  std::string path;         // e.g. "owner 3: reduce, NS, broadcast"
+  std::string fallback;     // why the strategy's own path was not taken; empty if it was
+};
+
+// Rows per rank as FSDP2 cuts them: blocks of ceil(rows / ranks), the last ones short or empty.
+std::vector<std::int64_t> DefaultShardRows(std::int64_t rows, int ranks);
+
+// Matrices in the order in which the forward pass uses them.
+struct PlanRequest {
+  Topology topology;
+  Strategy strategy = Strategy::kOwner;
+  std::vector<PlanMatrix> matrices;
+  // Refuse (FailedPrecondition, with the reason) instead of falling back to another path.
+  bool strict = false;
+};
+
+struct Plan {
+  Topology topology;
+  Strategy strategy = Strategy::kOwner;
+  std::vector<PlanMatrix> matrices;
+  std::vector<Group> groups;
+  std::vector<Op> ops;
+  // lanes[rank][lane]: indices into ops, in issue order.
+  std::vector<std::array<std::vector<std::int32_t>, kLaneCount>> lanes;
+};
+
+// Rows of `matrix` that `slot` holds on `rank` under `plan`; 0 where the rank has no such buffer.
+// Columns are always whole.
+std::int64_t SlotRows(const Plan& plan, std::int32_t matrix, Slot slot, int rank);
+// Element type of a slot.
+DType SlotType(const PlanMatrix& matrix, Slot slot);
+
+// What a plan costs one rank.
+struct RankCost {
+  double flops = 0;
+  std::array<std::int64_t, kLaneCount> lane_bytes = {};  // payload of its collectives by lane
+  std::int64_t state_bytes = 0;                          // optimizer state
+  std::int64_t buffer_bytes = 0;                         // all slots but kWeight
+  int owned = 0;                                         // matrices it owns
+};
+RankCost CostOfRank(const Plan& plan, int rank);
+
+// Builds and validates. Pure and deterministic: equal requests give equal plans on every rank.
+// InvalidArgument for a bad request (names the matrix), FailedPrecondition for a layout that the
+// strategy cannot serve.
+absl::StatusOr<Plan> BuildPlan(const PlanRequest& request);
+
+// Proves what design promises of a plan (docs/plan.md lists it); the message names op, rank and
+// communicator.
+absl::Status ValidatePlan(const Plan& plan);
+
+// 64-bit digest of everything in the plan.
+std::uint64_t Fingerprint(const Plan& plan);
+
+// {"strategy": ..., "matrices": [...], "groups": [...], "ops": [...], "lanes": [...]}, for people
+// and tools; two spaces of indentation.
+std::string PlanToJson(const Plan& plan);
+
+std::string_view Name(Layout layout);
+std::string_view Name(GradientKind kind);
+std::string_view Name(RuleKind rule);
+std::string_view Name(Strategy strategy);
+std::string_view Name(Stage stage);
+std::string_view Name(Lane lane);
+std::string_view Name(OpKind kind);
+std::string_view Name(Slot slot);
+// InvalidArgument names the known ones.
+absl::StatusOr<Strategy> ParseStrategy(std::string_view name);
+absl::StatusOr<Layout> ParseLayout(std::string_view name);
+
+}  // namespace weft

@@ -1,0 +1,166 @@
+// The runtime: registers matrices, commits a plan, takes jobs and closes steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "weft/communicator.h"
+#include "weft/completion_queue.h"
+#include "weft/device.h"
+#include "weft/job.h"
+#include "weft/metrics.h"
+#include "weft/plan.h"
+#include "weft/topology.h"
+#include "weft/update.h"
+
+namespace weft {
+
+// What a caller's own rule works with, on each rank that runs it.
+struct RuleContext {
+  Device& device;
+  Stream& stream;  // enqueue here; do not synchronize it
+  std::string_view matrix;
+  std::int64_t step;  // 0-based
+  std::int64_t rows, cols;
+  DType dtype;           // of gradient and weight
+  const void* gradient;  // whole, rows x cols dense; sum over ranks: multiply by gradient_scale
+  float gradient_scale;
+  float* state;  // state_bytes_per_element * rows * cols bytes, zero before the first step
+  void* weight;  // whole, to be updated in place
+  double lr, weight_decay;  // of the job, or 0 where it gave none
+};
+
+struct CustomRule {
+  // Enqueues its work and returns. An error, here or from the stream, fails the job on all ranks.
+  std::function<absl::Status(const RuleContext&)> enqueue;
+  std::int64_t state_bytes_per_element = 4;
+  double flops = 0;  // of one run, for owner assignment
+};
+
+using Rule = std::variant<MuonOptions, AdamWOptions, CustomRule>;
+
+// All ranks register the same matrices in the same order, which is the order in which the forward
+// pass uses them; only `weight` and the rule's code differ by rank.
+struct MatrixSpec {
+  std::string name;  // unique, not empty
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  DType dtype = DType::kF32;  // of weight and gradient
+  // Device memory of the weight, dense rows: whole (replicated) or this rank's rows (sharded). Weft
+  // writes it; it must outlive the runtime. Null allowed when empty, and for PlanFor().
+  void* weight = nullptr;
+  Layout layout = Layout::kReplicated;
+  GradientKind gradient = GradientKind::kLocal;
+  int layer = 0;  // for ParameterNeeded
+  Rule rule = MuonOptions{};
+  // Sharded only: rows on each rank; empty means DefaultShardRows().
+  std::vector<std::int64_t> shard_rows;
+};
+
+// When a matrix has no gradient on some rank at Step().
+enum class MissingGradient {
+  kError,  // the step changes nothing on any rank, and every job of it fails naming matrix and rank
+  kZero,   // that rank contributes zeros
+};
+
+struct RuntimeOptions {
+  Topology topology;  // its grid must have the transport's size
+  Strategy strategy = Strategy::kOwner;
+  bool strict = false;  // refuse plans with a fallback
+  MissingGradient missing_gradient = MissingGradient::kError;
+  // Longest wait for a peer or for own streams (Commit, drain at the end).
+  absl::Duration deadline = absl::Minutes(10);
+  CompletionQueue* completions = nullptr;
+  bool trace = false;
+  int decision_ring = 1024;  // entries kept per rank, >= 1
+};
+
+// The plan that a runtime with these options would commit, without devices or peers.
+// Errors: as AddMatrix() and Commit().
+absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
+                             const RuntimeOptions& options);
+
+// One rank's runtime. Calls come from one thread (the trainer's: its collectives and Weft's must be
+// issued from one place), except where marked thread-safe. No call but those named Wait*, Commit()
+// and the destructor blocks on a peer.
+//
+// After a failure (a peer lost, a deadline, a rule's error) the runtime is dead: every job still
+// under way, and every later call, returns that failure; weights and state stay as they are, each
+// matrix either before or after its update. Refused calls (bad input) change nothing.
+class Runtime {
+ public:
+  // `device` and `transport` must outlive the runtime. InvalidArgument names the option.
+  static absl::StatusOr<std::unique_ptr<Runtime>> Create(const RuntimeOptions& options,
+                                                         Device& device, Transport& transport);
+
+  // Waits for work in flight until the deadline, then aborts it.
+  virtual ~Runtime() = default;
+
+  // Before Commit(). InvalidArgument (duplicate name, negative shape, shard rows that do not add
+  // up, bad rule options, null weight) names the matrix.
+  virtual absl::StatusOr<MatrixId> AddMatrix(MatrixSpec spec) = 0;
+
+  // Collective, once. Compares the registrations of all ranks, plans, validates, compares the
+  // plans, creates communicators and buffers, warms up. A difference between ranks is
+  // InvalidArgument on all of them and names the first matrix or option that differs, with both
+  // values.
+  virtual absl::Status Commit() = 0;
+
+  // NotFound for an unknown matrix, AlreadyExists for a second gradient in one step.
+  virtual absl::StatusOr<Job> Submit(const MatrixJob& job) = 0;
+
+  // Closes the step: everything planned is issued. Matrices without a job are handled by
+  // options.missing_gradient (with kError this rank's Step() returns FailedPrecondition naming
+  // them, and the step changes nothing on any rank). Weights are not written before work that
+  // `caller` holds now has run; null means the caller's reads are done.
+  virtual absl::Status Step(Stream* caller = nullptr) = 0;
+
+  // Issues what can be issued, and reports a failure that has come up since. Never needed for
+  // progress of what has been issued.
+  virtual absl::Status Progress() = 0;
+
+  // Makes `stream` wait until every parameter of `layer` from the last closed step is delivered on
+  // this rank; a no-op before the first step. NotFound for a layer without matrices.
+  virtual absl::Status ParameterNeeded(int layer, Stream& stream) = 0;
+  // The same for a trainer that computes on the host: blocks until then. The step's error, if any.
+  virtual absl::Status WaitForLayer(int layer) = 0;
+  // Blocks until the last closed step is complete on this rank; its outcome.
+  virtual absl::Status WaitForStep() = 0;
+
+  // Steps closed so far.
+  virtual std::int64_t steps() const = 0;
+  // After Commit().
+  virtual const Plan& plan() const = 0;
+  // This rank's optimizer state of a matrix, empty where it holds none: Muon's momentum, AdamW's m
+  // then v, rows as held here. Valid while no step is under way.
+  virtual absl::StatusOr<absl::Span<float>> State(MatrixId matrix) = 0;
+
+  // Of the last complete step. FailedPrecondition before one.
+  virtual absl::StatusOr<StepMetrics> Metrics() = 0;
+  // Collective: every rank's Metrics(), in rank order.
+  virtual absl::StatusOr<std::vector<StepMetrics>> MetricsOfAllRanks() = 0;
+  virtual std::vector<MatrixCounters> Counters() const = 0;
+
+  // The last decisions, oldest first. Thread-safe.
+  virtual std::vector<Decision> Decisions() const = 0;
+  // The same as one line of text each. Thread-safe.
+  virtual std::string DescribeDecisions() const = 0;
+
+  // Adds a span of the trainer's own work to the trace, times on the device's clock. Kept only with
+  // options.trace.
+  virtual void AddTraceSpan(std::string name, Nanos begin, Nanos end) = 0;
+  // Collective: gathers all ranks' traces to rank 0, which writes Chrome/Perfetto JSON to `path`
+  // (beside it, then renamed). FailedPrecondition without options.trace.
+  virtual absl::Status WriteTrace(const std::string& path) = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,19 @@
+// Topologies as JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "weft/topology.h"
+
+namespace weft {
+
+// {"nodes": 2, "ranks_per_node": 2, "nics_per_node": 1,
+//  "intra": {"latency_us": 10, "gigabytes_per_second": 12},
+//  "inter": {"latency_us": 20, "gigabytes_per_second": 3}}
+// All but nodes and ranks_per_node may be left out. InvalidArgument names the field.
+absl::StatusOr<Topology> ParseTopology(std::string_view json);
+absl::StatusOr<Topology> ReadTopology(const std::string& path);
+
+}  // namespace weft

@@ -1,0 +1,114 @@
+// Options of the update rules, in the formulas' own symbols (docs/update-rules.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "weft/dtype.h"
+
+namespace weft {
+
+// One iteration's odd polynomial p(s) = a s + b s^3 + c s^5, applied to the singular values.
+struct Triple {
+  double a = 0, b = 0, c = 0;
+  friend bool operator==(const Triple&, const Triple&) = default;
+};
+
+// The triples of an NS run, first iteration first. Where a run has more iterations than triples,
+// the last triple repeats; a run with fewer uses the first ones.
+struct Coefficients {
+  std::string name = "user";
+  std::vector<Triple> triples;
+
+  // The same triple for every iteration: (3.4445, -4.7750, 2.0315).
+  static Coefficients Quintic();
+  // The five triples of arXiv 2505.16932, with a/s, b/s^3, c/s^5 for the safety factor s = 1.05.
+  static Coefficients PolarExpress();
+  static Coefficients You();
+  // "quintic", "polar_express" or "you"; InvalidArgument names the known ones.
+  static absl::StatusOr<Coefficients> Named(std::string_view name);
+};
+
+struct NewtonSchulzOptions {
+  Coefficients coefficients = Coefficients::Quintic();
+  int iterations = 5;  // >= 1
+  // Type of the products' operands; accumulation is fp32.
+  DType operand_type = DType::kF32;
+  // How the iterations are computed. Empty = chosen: plain NS for square matrices, otherwise Gram
+  // NS with the segments that ChooseSegments() finds. {0} = plain NS always. Otherwise the lengths
+  // of the Gram segments, each >= 1, with sum == iterations.
+  std::vector<int> segments;
+  // A Frobenius norm below this gives a zero direction.
+  float norm_floor = 1e-30f;
+  // Divide by max(norm, norm_floor) instead, as torch.optim.Muon does with 1e-7.
+  bool clamp_to_floor = false;
+};
+
+// What a set of segments costs in robustness: the scalar model of Gram NS in which a spurious
+// eigenvalue of at most `epsilon` (negative) appears in each computed Gram matrix.
+struct SegmentAnalysis {
+  std::vector<int> segments;
+  double epsilon = 0;
+  // max over iterations of max|q| / min|q|; infinite when the recurrence diverges.
+  double condition = 0;
+  // condition is below the bound under which low-precision runs were seen to agree with plain NS.
+  bool safe = false;
+};
+
+// Worst spurious Gram eigenvalue assumed for an operand type: bf16 -3.2e-3, fp32 -1e-6.
+double SpuriousEigenvalue(DType operand_type);
+SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vector<int>& segments,
+                                double epsilon);
+// The safe set with the fewest FLOPs for matrices longer than wide, the best conditioned among
+// equals; plain NS ({0}) if no set is safe.
+std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations, double epsilon);
+
+// Products of one NS run on a rows x cols matrix: "long" ones cost 2 m^2 n, "small" ones 2 m^3 with
+// m = min, n = max of the shape. dense_flops counts every product in full; symmetric_flops gives
+// half to those with a symmetric result, which is what is executed.
+struct NewtonSchulzCost {
+  int long_products = 0;
+  int small_products = 0;
+  double dense_flops = 0;
+  double symmetric_flops = 0;
+};
+// InvalidArgument for segments that do not add up to the iterations.
+absl::StatusOr<NewtonSchulzCost> CostOf(const NewtonSchulzOptions& options, std::int64_t rows,
+                                        std::int64_t cols);
+
+enum class Scale {
+  kOriginal,       // sqrt(max(1, rows / cols))
+  kMatchRmsAdamW,  // 0.2 * sqrt(max(rows, cols))
+};
+double ScaleFactor(Scale scale, std::int64_t rows, std::int64_t cols);
+
+// M <- mu M + (1 - mu) G;  U = nesterov ? mu M + (1 - mu) G : M;  D = NS(U);
+// W <- W (1 - lr wd) - lr * scale * D.
+struct MuonOptions {
+  double lr = 0.02;
+  double momentum = 0.95;
+  bool nesterov = true;
+  double weight_decay = 0.0;
+  Scale scale = Scale::kOriginal;
+  NewtonSchulzOptions newton_schulz;
+};
+
+// torch.optim.AdamW (formula at Math::AdamW).
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+};
+
+// InvalidArgument with one sentence that names the field.
+absl::Status Validate(const NewtonSchulzOptions& options);
+absl::Status Validate(const MuonOptions& options);
+absl::Status Validate(const AdamWOptions& options);
+
+}  // namespace weft
