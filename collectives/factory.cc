@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "collectives/gloo/transport.h"
 #include "collectives/local/transport.h"
 #include "weft/transport.h"
 
@@ -57,7 +58,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
 absl::StatusOr<std::unique_ptr<Transport>> CreateGlooTransport(
     const GlooTransportOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckDeadline(options.deadline));
-  return absl::UnimplementedError("the gloo transport is not built");
+  return collectives::gloo::CreateTransport(options);
 }
 
 }  // namespace weft

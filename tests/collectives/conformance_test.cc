@@ -149,7 +149,7 @@ TEST_P(Conformance, OrderIsThatOfEnqueueingEvenWhenTheStreamsDiffer) {
   VerifyProgram(program, memories);
 }
 
-std::vector<std::string> Kinds() { return {"local"}; }
+std::vector<std::string> Kinds() { return {"local", "gloo"}; }
 
 std::string NameOf(const ::testing::TestParamInfo<std::tuple<std::string, int>>& test) {
   return std::get<0>(test.param) + std::to_string(std::get<1>(test.param));
