@@ -126,11 +126,12 @@ class Meeting {
   const std::string key_;
 };
 
-absl::Status CheckSameMembers(const Membership& membership, const std::vector<std::string>& lists,
-                              const Meeting& meeting) {
+absl::Status CheckSameMembers(const Membership& membership, const std::string& own_list,
+                              std::vector<std::string> lists, const Meeting& meeting) {
   for (int r = 0; r < membership.size(); ++r) {
-    const std::string& own = lists[membership.rank];
-    if (lists[r].empty() || lists[r] == own) continue;
+    // Empty: did not come before somebody else was seen to disagree.
+    if (lists[r].empty() || lists[r] == own_list) continue;
+    lists[membership.rank] = own_list;
     // Told in rank order, so that both sides tell the same.
     const int a = std::min(r, membership.rank);
     const int b = std::max(r, membership.rank);
@@ -155,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Connections>> Connect(Session& session,
                         meeting.Exchange("members", own_list, [&](const std::string& list) {
                           return list != own_list;
                         }));
-  WEFT_RETURN_IF_ERROR(CheckSameMembers(membership, lists, meeting));
+  WEFT_RETURN_IF_ERROR(CheckSameMembers(membership, own_list, std::move(lists), meeting));
 
   int peer = -1;
   try {

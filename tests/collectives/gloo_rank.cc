@@ -5,11 +5,12 @@
 // status. KIND: all-reduce, broadcast, gather.
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/collectives/world.h"
-#include "tests/support/thread_stream.h"
+#include "weft/device.h"
 #include "weft/transport.h"
 
 namespace {
@@ -54,7 +55,13 @@ int main(int argc, char** argv) {
     Say("cannot create: " + communicator.status().ToString());
     return 1;
   }
-  weft::testing::ThreadStream stream("s");
+  auto device = weft::CreateHostDevice();
+  if (!device.ok()) {
+    Say("cannot compute: " + device.status().ToString());
+    return 1;
+  }
+  const std::unique_ptr<weft::Stream> owned_stream = (*device)->CreateStream("s");
+  weft::Stream& stream = *owned_stream;
   std::vector<float> small(8, 1.0f);
   absl::Status status = Enqueue("all-reduce", **communicator, stream, small, 0);
   if (status.ok()) status = stream.Synchronize(absl::Minutes(1));
