@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -230,6 +232,32 @@ TEST_P(Failure, AnOperationSkippedByAFailedStreamFailsThePeers) {
     EXPECT_THAT(Text(status), HasSubstr("no memory for NS"));
   });
   EXPECT_THAT(Text(places[1].communicator->status()), HasSubstr("rank 0 did not come to"));
+}
+
+TEST_P(Failure, AnOperationBehindOneWhoseStreamIsStuckEndsToo) {
+  World world(GetParam(), 2, kShort);
+  std::vector<Place> places = Places(world, "all", Iota(2));
+  std::unique_ptr<Stream> stuck = world.NewStream("stuck");
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool released = false;
+  stuck->Enqueue([&] {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&] { return released; });
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(places[0].communicator->Barrier(*stuck, {"first", "test"}).ok());
+  ASSERT_TRUE(places[0].AllReduce("second").ok());
+  const absl::Status status = places[0].Finish();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(Text(status), HasSubstr("for its own earlier operation before all-reduce of matrix "
+                                      "'second'"));
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    released = true;
+  }
+  changed.notify_all();
+  EXPECT_EQ(stuck->Synchronize(absl::Minutes(5)), status);
 }
 
 TEST_P(Failure, ThreeCommunicatorsInFlightAllEndWhenOneRankNeverPosts) {

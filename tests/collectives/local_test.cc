@@ -191,6 +191,27 @@ TEST_F(LocalClock, EmulatedTransfersDoNotCountAgainstTheDeadline) {
   }
 }
 
+TEST_F(LocalClock, ATurnBehindAnEmulatedTransferDoesNotCountAgainstTheDeadline) {
+  Topology topology = InterLinks(0);
+  topology.inter.latency_us = 10e6;
+  topology.inter.gigabytes_per_second = 0;
+  Build(topology, absl::Seconds(2));
+  auto members = Members("inter 0", {0, 2});
+  for (auto& member : members) Start(*member, 8);
+  ASSERT_TRUE(clock_.AwaitWaiters(10 * kSecond, 2));
+  std::vector<std::unique_ptr<Stream>> others;
+  for (auto& member : members) {
+    others.push_back(world_->NewStream("other"));
+    ASSERT_TRUE(member->communicator->Barrier(*others.back(), {"", ""}).ok());
+  }
+  ASSERT_TRUE(clock_.AwaitWaiters(12 * kSecond, 2));
+  clock_.Advance(10 * kSecond);
+  for (auto& member : members) EXPECT_TRUE(member->stream->Synchronize(absl::Minutes(1)).ok());
+  ASSERT_TRUE(clock_.AwaitWaiters(20 * kSecond, 2));
+  clock_.Advance(10 * kSecond);
+  for (auto& other : others) EXPECT_TRUE(other->Synchronize(absl::Minutes(1)).ok());
+}
+
 TEST(LocalTransports, BadOptionsAreNamed) {
   const auto refused = [](auto change, const char* what) {
     LocalTransportOptions options;
