@@ -46,12 +46,12 @@ class Performer {
         op_(op),
         rank_(exchange.membership.rank),
         size_(exchange.membership.size()),
+        headers_(size_),
         wire_(exchange.session, exchange.connections, exchange.interrupted) {}
 
   absl::StatusOr<Result> Perform() {
-    std::vector<Header> headers(size_);
-    if (Result trouble = ExchangeHeaders(headers)) return trouble;
-    if (absl::Status agreed = CheckAgreement(headers); !agreed.ok()) return agreed;
+    if (Result trouble = ExchangeHeaders()) return trouble;
+    if (absl::Status agreed = CheckAgreement(); !agreed.ok()) return agreed;
     return Payload();
   }
 
@@ -59,26 +59,26 @@ class Performer {
   std::uint64_t Tag(Phase phase) const { return exchange_.sequence * kPhases + phase; }
   bool is_root() const { return rank_ == op_.root; }
 
-  Result ExchangeHeaders(std::vector<Header>& headers) {
+  Result ExchangeHeaders() {
     const std::string signature = Signature(op_);
-    Header& own = headers[rank_];
+    Header& own = headers_[rank_];
     own = Header{exchange_.sequence, Fingerprint(signature), {}};
     const std::string text = absl::StrCat(Describe(op_), " as ", signature);
     text.copy(own.text.data(), own.text.size() - 1);
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
-      wire_.Recv(peer, Tag(kHeader), &headers[peer], sizeof(Header));
+      wire_.Recv(peer, Tag(kHeader), &headers_[peer], sizeof(Header));
       wire_.Send(peer, Tag(kHeader), &own, sizeof(Header));
     }
     return wire_.Wait(/*one_limit=*/true);
   }
 
-  absl::Status CheckAgreement(const std::vector<Header>& headers) const {
+  absl::Status CheckAgreement() const {
     for (int r = 1; r < size_; ++r) {
-      if (headers[r].fingerprint == headers[0].fingerprint) continue;
+      if (headers_[r].fingerprint == headers_[0].fingerprint) continue;
       const auto told = [&](int member) {
         return absl::StrCat("rank ", exchange_.membership.world_ranks[member], " came to ",
-                            headers[member].text.data());
+                            headers_[member].text.data());
       };
       return absl::InvalidArgumentError(
           absl::StrCat("its members disagree: ", told(0), ", ", told(r)));
@@ -267,6 +267,7 @@ class Performer {
   const Operation& op_;
   const int rank_;
   const int size_;
+  std::vector<Header> headers_;  // outlives the messages that fill it
   Wire wire_;
 };
 

@@ -52,6 +52,14 @@ void Connections::Reset() {
 Wire::Wire(Session& session, Connections& connections, std::function<bool()> interrupted)
     : session_(session), connections_(connections), interrupted_(std::move(interrupted)) {}
 
+Wire::~Wire() {
+  if (messages_.empty()) return;
+  messages_.clear();
+  // After the messages, since that also passes each connection's lock, under which the sockets'
+  // thread may just have used one.
+  connections_.Reset();
+}
+
 void Wire::Send(int peer, std::uint64_t tag, const void* data, std::int64_t bytes) {
   Post(peer, tag, const_cast<void*>(data), bytes, false);
 }

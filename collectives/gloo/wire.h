@@ -58,6 +58,11 @@ class Wire {
   };
   // `interrupted` says that the operation is to end.
   Wire(Session& session, Connections& connections, std::function<bool()> interrupted);
+  // Resets the connections if messages are still under way. Afterwards nothing touches their
+  // memory.
+  ~Wire();
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
 
   void Send(int peer, std::uint64_t tag, const void* data, std::int64_t bytes);
   void Recv(int peer, std::uint64_t tag, void* data, std::int64_t bytes);
