@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/gloo/algorithms.h"
+#include "collectives/gloo/broken_pipe.h"
 
 namespace weft::collectives::gloo {
 
@@ -17,6 +18,7 @@ GlooMember::GlooMember(Membership membership, std::shared_ptr<Session> session,
 GlooMember::~GlooMember() = default;
 
 absl::Status GlooMember::Run(const Operation& op) {
+  const BrokenPipeGuard guard;
   std::shared_ptr<Connections> connections;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "collectives/gloo/broken_pipe.h"
 #include "collectives/gloo/member.h"
 #include "collectives/member.h"
 
@@ -49,6 +50,7 @@ absl::StatusOr<std::shared_ptr<::gloo::transport::Device>> OpenDevice(const std:
     // cores otherwise costs a whole time slice per message.
     const sched_param parameters{};
     ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &parameters);
+    const BrokenPipeGuard guard;
     try {
       opened = ::gloo::transport::tcp::CreateDevice(attributes);
     } catch (const std::exception& error) {

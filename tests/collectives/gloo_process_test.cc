@@ -110,6 +110,7 @@ void ExpectSurvivorsNameTheVictim(std::vector<std::unique_ptr<RankProcess>>& ran
   EXPECT_LE(Clock::Steady().Now() - since, absl::ToInt64Nanoseconds(deadline + absl::Seconds(5)));
 }
 
+// The helper leaves SIGPIPE at its default, so these also show that Weft does not die of it.
 TEST(GlooProcesses, ARankKilledBeforeAnOperationIsNamedByTheOthers) {
   const TemporaryDirectory store;
   constexpr absl::Duration kDeadline = absl::Seconds(60);
