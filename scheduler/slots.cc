@@ -35,7 +35,11 @@ SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
   const Extent own = sharded ? Extent::kShard : Extent::kWhole;
 
   SetAll(Slot::kWeight, own);
-  SetAll(Slot::kGradient, local ? Extent::kWhole : own);
+  if (path_ == PathKind::kOwner && !local && !sharded) {
+    Set(Role::kOwner, Slot::kGradient, Extent::kWhole);  // nobody else reads it
+  } else {
+    SetAll(Slot::kGradient, local ? Extent::kWhole : own);
+  }
   if (path_ != PathKind::kOwner && path_ != PathKind::kLocal && local) {
     SetAll(Slot::kReducedGradient, own);
   }

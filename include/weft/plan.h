@@ -163,13 +163,14 @@ struct Plan {
   Strategy strategy = Strategy::kOwner;
   std::vector<PlanMatrix> matrices;
   std::vector<Group> groups;
-  std::vector<Op> ops;
+  std::vector<Op> ops;  // in one global order, which every lane keeps
   // lanes[rank][lane]: indices into ops, in issue order.
   std::vector<std::array<std::vector<std::int32_t>, kLaneCount>> lanes;
 };
 
-// Rows of `matrix` that `slot` holds on `rank` under `plan`; 0 where the rank has no such buffer.
-// Columns are always whole.
+// Rows of `matrix` that `slot` holds on `rank` under `plan`; 0 where no op of that rank touches it
+// (so for kGradient where only the owner reads an already reduced gradient). Columns are always
+// whole.
 std::int64_t SlotRows(const Plan& plan, std::int32_t matrix, Slot slot, int rank);
 // Element type of a slot.
 DType SlotType(const PlanMatrix& matrix, Slot slot);
