@@ -2,9 +2,9 @@
 
 #include <cmath>
 #include <cstdint>
-#include <fstream>
+#include <cstdio>
 #include <initializer_list>
-#include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -96,12 +96,20 @@ absl::StatusOr<Topology> ParseTopology(std::string_view text) {
 }
 
 absl::StatusOr<Topology> ReadTopology(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
+  // Not a stream: reading a directory through one throws.
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (file == nullptr) {
     return absl::NotFoundError(absl::StrCat("topology file '", path, "' cannot be opened."));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad())
-    return absl::DataLossError(absl::StrCat("topology file '", path, "' cannot be read."));
+  }
+  std::string text;
+  char block[4096];
+  while (const std::size_t count = std::fread(block, 1, sizeof(block), file.get())) {
+    text.append(block, count);
+  }
+  if (std::ferror(file.get())) {
+    return absl::InvalidArgumentError(absl::StrCat("topology file '", path, "' cannot be read."));
+  }
   absl::StatusOr<Topology> topology = ParseTopology(text);
   if (topology.ok()) return topology;
   return absl::Status(topology.status().code(),
