@@ -134,6 +134,13 @@ struct Way {
 
 using Parameters = std::tuple<ProcessGrid, Way, GradientKind>;
 
+std::string NameOfCase(const ::testing::TestParamInfo<Parameters>& tested) {
+  const auto& [grid, way, kind] = tested.param;
+  return std::to_string(grid.nodes) + "x" + std::to_string(grid.ranks_per_node) + "_" +
+         std::string(Name(way.strategy)) + "_" + std::string(Name(way.layout)) + "_" +
+         std::string(Name(kind));
+}
+
 class EveryStrategy : public ::testing::TestWithParam<Parameters> {};
 
 TEST_P(EveryStrategy, EqualsTheSerialReference) {
@@ -155,12 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Way{Strategy::kOwner, Layout::kReplicated},
                                          Way{Strategy::kOwner, Layout::kSharded}),
                        ::testing::Values(GradientKind::kLocal, GradientKind::kReduced)),
-    [](const auto& info) {
-      const auto& [grid, way, kind] = info.param;
-      return std::to_string(grid.nodes) + "x" + std::to_string(grid.ranks_per_node) + "_" +
-             std::string(Name(way.strategy)) + "_" + std::string(Name(way.layout)) + "_" +
-             std::string(Name(kind));
-    });
+    NameOfCase);
 
 // Case 4: never NS on a shard.
 TEST(Correctness, ShardedOverTwoRanksEqualsOneRank) {

@@ -199,7 +199,9 @@ TEST(Job, ARefilledGradientBufferChangesNothing) {
           ASSERT_TRUE(job.ok()) << job.status();
         }
         ASSERT_TRUE(runtime->Step().ok());
-        if (with_event) ASSERT_TRUE(runtime->WaitForStep().ok());
+        if (with_event) {
+          ASSERT_TRUE(runtime->WaitForStep().ok());
+        }
       }
       ASSERT_TRUE(runtime->WaitForStep().ok());
       weights[with_event][rank.rank] = model.weights();
