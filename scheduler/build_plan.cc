@@ -25,9 +25,6 @@ namespace scheduler {
 namespace {
 
 constexpr std::int64_t kMaxRanks = 1 << 20;
-// Keeps sums of sizes in bytes over all matrices far from overflow.
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
-
 absl::Status CheckTopology(const Topology& topology) {
   const ProcessGrid& grid = topology.grid;
   if (grid.nodes < 1 || grid.ranks_per_node < 1 ||
@@ -86,8 +83,7 @@ absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " has the negative shape ", matrix.rows, " x ", matrix.cols, "."));
   }
-  if (matrix.rows > kMaxElements || (matrix.rows > 0 && matrix.cols > kMaxElements / matrix.rows) ||
-      matrix.cols > kMaxElements) {
+  if (TooLarge(matrix)) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " of ", matrix.rows, " x ", matrix.cols, " is too large."));
   }

@@ -57,6 +57,13 @@ class SlotExtents {
   std::array<std::array<Extent, kSlotCount>, kRoleCount> extents_ = {};
 };
 
+// Keeps sums of sizes in bytes over all matrices far from overflow. Shapes are not negative.
+inline bool TooLarge(const PlanMatrix& matrix) {
+  constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
+  return matrix.rows > kMaxElements || matrix.cols > kMaxElements ||
+         (matrix.rows > 0 && matrix.cols > kMaxElements / matrix.rows);
+}
+
 // Sum of the rows of the ranks of `node`.
 std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int node);
 

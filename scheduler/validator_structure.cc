@@ -18,8 +18,8 @@ bool InRange(std::int64_t index, std::size_t size) {
 
 absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
   const int ranks = plan.topology.grid.size();
-  if (matrix.rows < 0 || matrix.cols < 0) {
-    return InvalidPlan("matrix '", matrix.name, "' has a negative shape");
+  if (matrix.rows < 0 || matrix.cols < 0 || TooLarge(matrix)) {
+    return InvalidPlan("matrix '", matrix.name, "' has a negative or too large shape");
   }
   if (matrix.layout == Layout::kSharded) {
     std::int64_t rows = 0;

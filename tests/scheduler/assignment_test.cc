@@ -9,6 +9,8 @@
 #include <set>
 #include <vector>
 
+#include "tests/scheduler/requests.h"
+
 namespace weft::scheduler {
 namespace {
 
@@ -38,8 +40,8 @@ double BestMakespan(const std::vector<double>& costs, int ranks) {
 
 // Whole numbers, so that loads are exact.
 std::vector<double> DrawCosts(int most, int most_cost) {
-  std::vector<double> costs(*rc::gen::inRange(1, most + 1));
-  for (double& cost : costs) cost = *rc::gen::inRange(0, most_cost + 1);
+  std::vector<double> costs(*testing::Evenly(1, most + 1));
+  for (double& cost : costs) cost = *testing::Evenly(0, most_cost + 1);
   return costs;
 }
 
@@ -53,7 +55,7 @@ RC_GTEST_PROP(Assignment, MakespanIsWithinGrahamsBoundOfTheBest, ()) {
 }
 
 RC_GTEST_PROP(Assignment, NoRankExceedsTheMeanByMoreThanOneMatrix, ()) {
-  const ProcessGrid grid{*rc::gen::inRange(1, 6), *rc::gen::inRange(1, 9)};
+  const ProcessGrid grid{*testing::Evenly(1, 6), *testing::Evenly(1, 9)};
   const std::vector<double> costs = DrawCosts(200, 1000);
   const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / grid.size();
   const double most = *std::max_element(costs.begin(), costs.end());
@@ -62,7 +64,7 @@ RC_GTEST_PROP(Assignment, NoRankExceedsTheMeanByMoreThanOneMatrix, ()) {
 }
 
 RC_GTEST_PROP(Assignment, SpreadingKeepsLoadsAndIsDeterministic, ()) {
-  const ProcessGrid grid{*rc::gen::inRange(1, 5), *rc::gen::inRange(1, 5)};
+  const ProcessGrid grid{*testing::Evenly(1, 5), *testing::Evenly(1, 5)};
   const std::vector<double> costs = DrawCosts(80, 5);
   const std::vector<int> before = AssignByCost(costs, grid);
   std::vector<int> after = before, again = before;

@@ -276,7 +276,9 @@ TEST(BrokenPlan, IndicesOutOfRangeAreRefused) {
            [](Plan& p) {
              p.groups[0].ranks = {0, 9};
            },
-           [](Plan& p) { p.matrices[0].owner = 17; }, [](Plan& p) { p.matrices[0].owner = -1; },
+           [](Plan& p) { p.matrices[0].rows = p.matrices[0].cols = std::int64_t{1} << 62; },
+           [](Plan& p) { p.matrices[0].rows = -1; }, [](Plan& p) { p.matrices[0].owner = 17; },
+           [](Plan& p) { p.matrices[0].owner = -1; },
            [](Plan& p) { p.ops[0].kind = static_cast<OpKind>(200); },
            [](Plan& p) { p.ops[0].source = static_cast<Slot>(200); },
            [](Plan& p) { p.topology.grid.nodes = 0; }}) {

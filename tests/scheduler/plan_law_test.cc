@@ -205,11 +205,11 @@ RC_GTEST_PROP(PlanLaw, StatesAreHeldOnceByOwnersAndByShards, ()) {
 
 // Mutations of a plan; false when the drawn one does not apply.
 bool Mutate(Plan& plan) {
-  const int rank = *rc::gen::inRange(0, static_cast<int>(plan.lanes.size()));
-  auto& lane = plan.lanes[rank][*rc::gen::inRange(0, kLaneCount)];
-  Op& op = plan.ops[*rc::gen::inRange<std::size_t>(0, plan.ops.size())];
-  const auto place = [&](std::size_t size) { return *rc::gen::inRange<std::size_t>(0, size); };
-  switch (*rc::gen::inRange(0, 9)) {
+  const int rank = *Evenly(0, static_cast<int>(plan.lanes.size()));
+  auto& lane = plan.lanes[rank][*Evenly(0, kLaneCount)];
+  Op& op = plan.ops[*Evenly<std::size_t>(0, plan.ops.size())];
+  const auto place = [&](std::size_t size) { return *Evenly<std::size_t>(0, size); };
+  switch (*Evenly(0, 9)) {
     case 0:
       if (lane.size() < 2) return false;
       std::swap(lane[place(lane.size())], lane[place(lane.size())]);
@@ -232,16 +232,16 @@ bool Mutate(Plan& plan) {
                               static_cast<std::ptrdiff_t>(place(op.after_previous.size())));
       return true;
     case 5:
-      op.root = *rc::gen::inRange(-1, static_cast<int>(plan.lanes.size()) + 1);
+      op.root = *Evenly(-1, static_cast<int>(plan.lanes.size()) + 1);
       return true;
     case 6:
-      op.source = static_cast<Slot>(*rc::gen::inRange(0, kSlotCount));
+      op.source = static_cast<Slot>(*Evenly(0, kSlotCount));
       return true;
     case 7:
-      op.target = static_cast<Slot>(*rc::gen::inRange(0, kSlotCount));
+      op.target = static_cast<Slot>(*Evenly(0, kSlotCount));
       return true;
     default:
-      op.after.push_back(*rc::gen::inRange(0, static_cast<int>(plan.ops.size())));
+      op.after.push_back(*Evenly(0, static_cast<int>(plan.ops.size())));
       return true;
   }
 }

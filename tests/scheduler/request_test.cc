@@ -109,8 +109,8 @@ TEST(Request, WhatTheBuilderFillsInIsNotTakenFromTheRequest) {
 }
 
 RC_GTEST_PROP(Request, DefaultShardsAreFullBlocksThenAShortOneThenEmptyOnes, ()) {
-  const auto rows = *rc::gen::inRange<std::int64_t>(0, 5000);
-  const int ranks = *rc::gen::inRange(1, 70);
+  const auto rows = *Evenly<std::int64_t>(0, 5000);
+  const int ranks = *Evenly(1, 70);
   const std::vector<std::int64_t> shards = DefaultShardRows(rows, ranks);
   RC_ASSERT(shards.size() == static_cast<std::size_t>(ranks));
   RC_ASSERT(std::accumulate(shards.begin(), shards.end(), std::int64_t{0}) == rows);
