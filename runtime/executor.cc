@@ -34,6 +34,8 @@ Executor::~Executor() {
   const absl::Status cause = absl::CancelledError("the runtime was destroyed");
   for (auto& stream : streams_) stream->Abort(cause);
   staging_->Abort(cause);
+  // What still runs may abort the other streams, so none goes before all are empty.
+  for (auto& stream : streams_) (void)stream->Synchronize(absl::InfiniteDuration());
 }
 
 void Executor::BuildLocalOps() {

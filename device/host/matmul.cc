@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/host/kernels.h"
-#include "dnnl.hpp"
+#include <dnnl.hpp>
 
 namespace weft::device {
 namespace {
