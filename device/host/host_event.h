@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <limits>
 #include <memory>
 #include <mutex>
 
@@ -13,6 +14,9 @@
 #include "weft/event.h"
 
 namespace weft::device {
+
+// What base::DeadlineAfter gives for an infinite timeout.
+inline constexpr Nanos kNoDeadline = std::numeric_limits<Nanos>::max();
 
 // One recorded place in a stream. Completed once, by the stream's worker.
 class Point {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "device/host/deadline.h"
+#include "base/deadline.h"
 
 namespace weft::device {
 namespace {
@@ -62,7 +62,7 @@ void HostStream::Wait(const Event& event) {
 void HostStream::RecordTime(Nanos* time) { Push(Time{time}); }
 
 absl::Status HostStream::Synchronize(absl::Duration timeout) {
-  const Nanos deadline = DeadlineAfter(clock_, timeout);
+  const Nanos deadline = base::DeadlineAfter(clock_, timeout);
   std::unique_lock<std::mutex> lock(mutex_);
   const std::int64_t target = pushed_;
   ++synchronizing_;
