@@ -82,6 +82,9 @@ AdamWFactors FactorsOf(const Math::AdamWArguments& arguments, double t) {
   return factors;
 }
 
+// The library leaves D undefined in places when alpha is 0, so it is not asked.
+bool HasNoTerms(const Product& product) { return IsEmpty(product.a) || product.alpha == 0; }
+
 // D = beta * C, for products without terms.
 void ScaleOnly(const Product& product) {
   const Matrix& d = product.d;
@@ -105,7 +108,7 @@ void ScaleOnly(const Product& product) {
 absl::Status HostMath::MatMul(Stream& stream, const Product& product) {
   WEFT_RETURN_IF_ERROR(CheckProduct(product, /*with_data=*/true));
   if (IsEmpty(product.d)) return absl::OkStatus();
-  if (IsEmpty(product.a)) {
+  if (HasNoTerms(product)) {
     stream.Enqueue([product] {
       ScaleOnly(product);
       return absl::OkStatus();
@@ -120,7 +123,7 @@ absl::Status HostMath::MatMul(Stream& stream, const Product& product) {
 
 absl::Status HostMath::Prepare(const Product& product) {
   WEFT_RETURN_IF_ERROR(CheckProduct(product, /*with_data=*/false));
-  if (IsEmpty(product.d) || IsEmpty(product.a)) return absl::OkStatus();
+  if (IsEmpty(product.d) || HasNoTerms(product)) return absl::OkStatus();
   return products_.Get(product).status();
 }
 
