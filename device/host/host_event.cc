@@ -24,7 +24,7 @@ void Point::WakeWaiters() {
 
 bool Point::WaitUntil(Clock& clock, Nanos deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (deadline == kNoDeadline) {
+  if (deadline == base::kNoDeadline) {
     done_changed_.wait(lock, [&] { return done_; });
     return true;
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <limits>
 #include <memory>
 #include <mutex>
 
@@ -14,9 +13,6 @@
 #include "weft/event.h"
 
 namespace weft::device {
-
-// What base::DeadlineAfter gives for an infinite timeout.
-inline constexpr Nanos kNoDeadline = std::numeric_limits<Nanos>::max();
 
 // One recorded place in a stream. Completed once, by the stream's worker.
 class Point {

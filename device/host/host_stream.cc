@@ -68,7 +68,7 @@ absl::Status HostStream::Synchronize(absl::Duration timeout) {
   ++synchronizing_;
   bool in_time = true;
   while (finished_ < target && in_time) {
-    if (deadline == kNoDeadline) {
+    if (deadline == base::kNoDeadline) {
       progress_.wait(lock);
     } else {
       in_time = clock_.WaitUntil(progress_, lock, deadline);
