@@ -69,8 +69,7 @@ absl::Status NewtonSchulz::Enqueue(Stream& stream, const float* update, float* d
   if (rows_ == 0 || cols_ == 0) return absl::OkStatus();
   Math& math = device_.math();
   const bool tall = rows_ > cols_;
-  const Matrix input =
-      Matrix::Dense(const_cast<float*>(update), DType::kF32, rows_, cols_, batch_);
+  const Matrix input = Matrix::Dense(const_cast<float*>(update), DType::kF32, rows_, cols_, batch_);
   const Matrix output = Matrix::Dense(direction, DType::kF32, rows_, cols_, batch_);
   WEFT_RETURN_IF_ERROR(math.Normalize(stream, input, tall, options_.norm_floor,
                                       options_.clamp_to_floor,

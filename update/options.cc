@@ -48,17 +48,15 @@ absl::Status Validate(const NewtonSchulzOptions& options) {
   }
   for (const int length : options.segments) {
     if (length < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("segments [", absl::StrJoin(options.segments, ","),
-                       "] has a length below 1"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "segments [", absl::StrJoin(options.segments, ","), "] has a length below 1"));
     }
   }
   const int sum = std::accumulate(options.segments.begin(), options.segments.end(), 0);
   if (sum != options.iterations) {
-    return absl::InvalidArgumentError(absl::StrCat("segments [",
-                                                   absl::StrJoin(options.segments, ","),
-                                                   "] add up to ", sum, ", not to the ",
-                                                   options.iterations, " iterations"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("segments [", absl::StrJoin(options.segments, ","), "] add up to ", sum,
+                     ", not to the ", options.iterations, " iterations"));
   }
   return absl::OkStatus();
 }

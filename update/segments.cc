@@ -68,6 +68,8 @@ double SpuriousEigenvalue(DType operand_type) {
   return operand_type == DType::kBF16 ? -3.2e-3 : -1e-6;
 }
 
+int LongestSegment(DType operand_type) { return operand_type == DType::kF32 ? 2 : 0; }
+
 SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vector<int>& segments,
                                 double epsilon) {
   SegmentAnalysis analysis;
@@ -78,8 +80,8 @@ SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vec
   return analysis;
 }
 
-std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations,
-                                double epsilon) {
+std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations, double epsilon,
+                                int longest) {
   // A run of more iterations than this is built from what was found for fewer; the number of
   // compositions doubles with each.
   constexpr int kMostIterations = 12;
@@ -96,23 +98,26 @@ std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations
   std::vector<SegmentAnalysis> best;
   for (const std::vector<int>& segments : all) {
     if (static_cast<int>(segments.size()) == iterations) continue;  // plain NS
+    if (longest > 0 && std::get<1>(cost(segments)) > longest) continue;
     const SegmentAnalysis analysis = AnalyzeSegments(coefficients, segments, epsilon);
     if (!analysis.safe) continue;
     if (best.empty() || cost(segments) < cost(best[0].segments)) best.clear();
     if (best.empty() || cost(segments) == cost(best[0].segments)) best.push_back(analysis);
   }
   if (best.empty()) return {0};
-  const double least =
-      std::min_element(best.begin(), best.end(), [](const auto& a, const auto& b) {
-        return a.condition < b.condition;
-      })->condition;
+  const double least = std::min_element(best.begin(), best.end(), [](const auto& a, const auto& b) {
+                         return a.condition < b.condition;
+                       })->condition;
   std::erase_if(best, [&](const auto& analysis) { return analysis.condition > kTie * least; });
   // Ties go to the set whose first segment has the length that published runs use (two), then to
   // longer segments first.
-  return std::min_element(best.begin(), best.end(), [](const auto& a, const auto& b) {
-           const int off_a = std::abs(a.segments[0] - 2), off_b = std::abs(b.segments[0] - 2);
-           return off_a != off_b ? off_a < off_b : a.segments > b.segments;
-         })->segments;
+  return std::min_element(best.begin(), best.end(),
+                          [](const auto& a, const auto& b) {
+                            const int off_a = std::abs(a.segments[0] - 2),
+                                      off_b = std::abs(b.segments[0] - 2);
+                            return off_a != off_b ? off_a < off_b : a.segments > b.segments;
+                          })
+      ->segments;
 }
 
 }  // namespace weft

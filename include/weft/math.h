@@ -29,7 +29,8 @@ struct Matrix {
 // D = alpha * A * op(B) + beta * C, with op(B) = B^T when transpose_b. Shapes: A is m x k, op(B)
 // k x n, C and D m x n, all with the same batch. Operands A, B, C, D share one dtype; products are
 // accumulated, and the sum with beta * C is formed, in fp32 and rounded once. D overlaps none of
-// A, B, C. C is read only when beta != 0.
+// A, B, C. C is read only when beta != 0, A and B only when alpha != 0; without terms (k == 0 or
+// alpha == 0) D = beta * C.
 struct Product {
   Matrix a;
   Matrix b;
