@@ -25,6 +25,8 @@ absl::Status Member::Execute(const Operation& op, std::int64_t sequence) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     next_ = std::max(next_, sequence + 1);
+    running_ = false;
+    last_change_ = clock_.Now();
   }
   changed_.notify_all();
   return status;
@@ -50,17 +52,27 @@ absl::Status Member::status() const {
   return status_;
 }
 
+Nanos Member::WaitLimit(Nanos begin) const { return begin + BoundedNanos(deadline_); }
+
+// An earlier operation that runs has limits of its own; one that never starts, because its stream
+// is stuck, has not.
 absl::Status Member::WaitForTurn(const Operation& op, std::int64_t sequence) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const Nanos until = clock_.Now() + BoundedNanos(deadline_);
+  const Nanos begin = clock_.Now();
   while (status_.ok() && next_ < sequence) {
-    if (!clock_.WaitUntil(changed_, lock, until) && status_.ok() && next_ < sequence) {
-      lock.unlock();
-      Fail({absl::StatusCode::kDeadlineExceeded, membership_.world_rank(),
-            absl::StrCat("waited ", absl::FormatDuration(deadline_),
-                         " for its own earlier operation before ", Describe(op))});
-      return this->status();
-    }
+    const Nanos since = running_ ? clock_.Now() : std::max(begin, last_change_);
+    clock_.WaitUntil(changed_, lock, WaitLimit(since));
+    const bool late = !running_ && clock_.Now() >= WaitLimit(std::max(begin, last_change_));
+    if (!late || !status_.ok() || next_ >= sequence) continue;
+    lock.unlock();
+    Fail({absl::StatusCode::kDeadlineExceeded, membership_.world_rank(),
+          absl::StrCat("waited ", absl::FormatDuration(deadline_),
+                       " for its own earlier operation before ", Describe(op))});
+    return status();
+  }
+  if (status_.ok()) {
+    running_ = true;
+    last_change_ = clock_.Now();
   }
   return status_;
 }

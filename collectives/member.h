@@ -49,6 +49,9 @@ class Member {
   // Kills the communicator on all members. Called without locks held.
   virtual void Fail(const Failure& failure) = 0;
 
+  // When a wait that began at `begin` must end.
+  virtual Nanos WaitLimit(Nanos begin) const;
+
   Clock& clock() { return clock_; }
   absl::Duration deadline() const { return deadline_; }
 
@@ -62,6 +65,8 @@ class Member {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t next_ = 0;
+  bool running_ = false;
+  Nanos last_change_ = 0;  // of the two above
   absl::Status status_;
 };
 

@@ -34,7 +34,7 @@ struct Operation {
   DType dtype = DType::kF32;
   ReduceOp reduce = ReduceOp::kSum;
   int root = 0;
-  OpTag tag;
+  OpTag tag = {};
 };
 
 bool IsReduction(OpKind kind);

@@ -20,9 +20,13 @@ absl::Status GlooMember::Run(const Operation& op) {
   std::shared_ptr<Connections> connections;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (connections_ == nullptr) return status();
     connections = connections_;
-    running_ = true;
+    running_ = connections != nullptr;
+  }
+  if (connections == nullptr) {
+    // Whoever closed them has posted why, but may still be waiting for the whole story.
+    Kill(Tell(session_->Story()));
+    return status();
   }
   Exchange exchange{
       *session_, *connections, membership(),

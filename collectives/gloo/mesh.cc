@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,9 +63,11 @@ class Meeting {
         limit_(session.WaitLimit()),
         key_(absl::StrCat("group.", EscapedName(membership.name), ".")) {}
 
-  // Posts `contents` for `what` and collects what the other members posted, by group rank.
-  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& what,
-                                                    const std::string& contents) {
+  // Posts `contents` for `what` and collects what the other members posted, by group rank; stops
+  // early at a text for which `stop` is true, with empty texts for those that have not come.
+  absl::StatusOr<std::vector<std::string>> Exchange(
+      const std::string& what, const std::string& contents,
+      const std::function<bool(const std::string&)>& stop) {
     const std::string prefix = absl::StrCat(key_, what, ".");
     WEFT_RETURN_IF_ERROR(
         session_.store().Post(absl::StrCat(prefix, membership_.world_rank()), contents));
@@ -75,6 +78,7 @@ class Meeting {
       for (int r = 0; r < membership_.size(); ++r) {
         const int peer = membership_.world_ranks[r];
         if (!got[r]) got[r] = session_.store().Read(absl::StrCat(prefix, peer));
+        if (got[r] && stop(*got[r])) return true;
         if (got[r]) continue;
         all = false;
         const std::optional<Post> post = session_.PostOf(peer);
@@ -85,7 +89,7 @@ class Meeting {
     if (gone >= 0) return Gone(membership_.world_ranks[gone]);
     if (!met) return NotMet(got);
     std::vector<std::string> all;
-    for (auto& text : got) all.push_back(*std::move(text));
+    for (auto& text : got) all.push_back(std::move(text).value_or(""));
     return all;
   }
 
@@ -122,11 +126,12 @@ class Meeting {
   const std::string key_;
 };
 
-absl::Status CheckSameMembers(const Membership& membership, const std::vector<std::string>& lists,
-                              const Meeting& meeting) {
+absl::Status CheckSameMembers(const Membership& membership, const std::string& own_list,
+                              std::vector<std::string> lists, const Meeting& meeting) {
   for (int r = 0; r < membership.size(); ++r) {
-    const std::string& own = lists[membership.rank];
-    if (lists[r] == own) continue;
+    // Empty: did not come before somebody else was seen to disagree.
+    if (lists[r].empty() || lists[r] == own_list) continue;
+    lists[membership.rank] = own_list;
     // Told in rank order, so that both sides tell the same.
     const int a = std::min(r, membership.rank);
     const int b = std::max(r, membership.rank);
@@ -145,15 +150,21 @@ absl::StatusOr<std::unique_ptr<Connections>> Connect(Session& session,
   const int size = membership.size();
   if (size == 1) return std::make_unique<Connections>(nullptr, 0, 1);
   Meeting meeting(session, membership);
+  // Whoever disagrees may also wait for somebody who never comes, so this ends at the first.
+  const std::string own_list = absl::StrJoin(membership.world_ranks, ", ");
   WEFT_ASSIGN_OR_RETURN(std::vector<std::string> lists,
-                        meeting.Exchange("members", absl::StrJoin(membership.world_ranks, ", ")));
-  WEFT_RETURN_IF_ERROR(CheckSameMembers(membership, lists, meeting));
+                        meeting.Exchange("members", own_list, [&](const std::string& list) {
+                          return list != own_list;
+                        }));
+  WEFT_RETURN_IF_ERROR(CheckSameMembers(membership, own_list, std::move(lists), meeting));
 
   int peer = -1;
   try {
     auto context = std::make_shared<MeshContext>(session, membership.rank, size);
     const std::string own = context->Listen(meeting.ConnectTimeout());
-    WEFT_ASSIGN_OR_RETURN(std::vector<std::string> addresses, meeting.Exchange("address", own));
+    WEFT_ASSIGN_OR_RETURN(
+        std::vector<std::string> addresses,
+        meeting.Exchange("address", own, [](const std::string&) { return false; }));
     for (peer = 0; peer < size; ++peer) {
       if (peer != membership.rank) context->ConnectTo(peer, addresses[peer]);
     }

@@ -2,6 +2,7 @@
 
 #include <gloo/transport/tcp/device.h>
 #include <net/if.h>
+#include <netdb.h>
 
 #include <algorithm>
 #include <chrono>
@@ -29,6 +30,13 @@ absl::StatusOr<std::shared_ptr<::gloo::transport::Device>> OpenDevice(const std:
   if (::if_nametoindex(host.c_str()) != 0) {
     attributes.iface = host;
   } else {
+    // gloo crashes on a name that does not resolve.
+    addrinfo* found = nullptr;
+    if (const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found); error != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("host '", host, "' is no address and no interface: ", gai_strerror(error)));
+    }
+    ::freeaddrinfo(found);
     attributes.hostname = host;
   }
   try {

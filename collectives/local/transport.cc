@@ -35,6 +35,8 @@ class LocalMember final : public Member {
 
   void Fail(const Failure& failure) override { group_->Kill(failure); }
 
+  Nanos WaitLimit(Nanos begin) const override { return world_->WaitLimit(begin); }
+
  private:
   const std::shared_ptr<World> world_;  // outlives the group
   const std::shared_ptr<Group> group_;

@@ -15,6 +15,7 @@
 
 namespace weft {
 
+// A NaN in any contribution gives NaN, also for kMax.
 enum class ReduceOp { kSum, kMax };
 
 // Names an operation in error messages and traces. The characters must stay valid until the
@@ -39,7 +40,8 @@ struct OpTag {
 //
 // Sums are formed in fp32, in ascending rank order of the group, and rounded once to the dtype, so
 // that every transport gives the same bits. Ranks ("root", index of spans) are ranks of the group.
-// In-place operation is allowed exactly where stated. Counts of zero are allowed everywhere.
+// In-place operation is allowed exactly where stated. Counts of zero are allowed everywhere. Error
+// texts speak of world ranks.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -54,7 +56,8 @@ class Communicator {
   virtual absl::Status AllReduce(Stream& stream, const void* send, void* recv, std::int64_t count,
                                  DType dtype, ReduceOp op, OpTag tag) = 0;
 
-  // As AllReduce, but only `root` receives; recv is ignored elsewhere. send == recv on root allowed.
+  // As AllReduce, but only `root` receives; recv is ignored elsewhere. send == recv on root
+  // allowed.
   virtual absl::Status Reduce(Stream& stream, const void* send, void* recv, std::int64_t count,
                               DType dtype, ReduceOp op, int root, OpTag tag) = 0;
 

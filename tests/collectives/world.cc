@@ -8,8 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "tests/support/thread_stream.h"
-
 namespace weft::testing {
 
 void OnEachRank(int ranks, const std::function<void(int)>& body) {
@@ -41,6 +39,9 @@ World::World(const std::string& kind, int ranks, absl::Duration deadline) {
 }
 
 void World::Build(const std::string& kind, const LocalTransportOptions& options) {
+  auto device = CreateHostDevice({.clock = options.clock});
+  ASSERT_TRUE(device.ok()) << device.status();
+  device_ = *std::move(device);
   if (kind == "local") {
     auto transports = CreateLocalTransports(options);
     ASSERT_TRUE(transports.ok()) << transports.status();
@@ -69,7 +70,7 @@ std::vector<std::unique_ptr<Communicator>> World::Create(const std::string& name
 }
 
 std::unique_ptr<Stream> World::NewStream(const std::string& name) {
-  return std::make_unique<ThreadStream>(name);
+  return device_->CreateStream(name);
 }
 
 std::vector<int> Iota(int ranks) {

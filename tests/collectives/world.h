@@ -50,11 +50,11 @@ class World {
   void Build(const std::string& kind, const LocalTransportOptions& options);
 
   std::unique_ptr<TemporaryDirectory> store_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> device_;  // one for all ranks
   std::vector<std::unique_ptr<Transport>> transports_;
 };
 
-// A transport without ranks that share memory: sizes 0 .. ranks - 1.
+// 0, 1, ... ranks - 1.
 std::vector<int> Iota(int ranks);
 
 }  // namespace weft::testing
