@@ -34,7 +34,6 @@ class RankTrainer {
       if (absl::Status status = TrainStep(step, !evaluates); !status.ok()) return status;
     }
     if (absl::Status status = Evaluate(options_.steps); !status.ok()) return status;
-    if (absl::Status status = runtime_->WaitForStep(); !status.ok()) return status;
     if (absl::Status status = CollectMetrics(); !status.ok()) return status;
     result_.counters = runtime_->Counters();
     if (!options_.trace.empty()) {
@@ -100,7 +99,6 @@ class RankTrainer {
     auto loss = Forward(batch, options_.batch_per_rank);
     if (!loss.ok()) return loss.status();
     result_.losses.push_back(*loss);
-    // Every layer has been waited for, so the step before is complete.
     if (absl::Status status = CollectMetrics(); !status.ok()) return status;
     const weft::Nanos middle = device_.clock().Now();
     runtime_->AddTraceSpan("forward", begin, middle);
@@ -140,8 +138,11 @@ class RankTrainer {
     return absl::OkStatus();
   }
 
+  // Follows a forward pass, which has waited for every layer: what is left of the last step is its
+  // bookkeeping.
   absl::Status CollectMetrics() {
     if (runtime_->steps() == 0) return absl::OkStatus();
+    if (absl::Status status = runtime_->WaitForStep(); !status.ok()) return status;
     auto metrics = runtime_->Metrics();
     if (!metrics.ok()) return metrics.status();
     if (result_.metrics.empty() || result_.metrics.back().step != metrics->step) {

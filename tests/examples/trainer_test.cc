@@ -86,10 +86,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{Optimizer::kMuon, Strategy::kGather, Layout::kSharded},
                       Case{Optimizer::kMuon, Strategy::kOwner, Layout::kReplicated},
                       Case{Optimizer::kMuon, Strategy::kOwner, Layout::kSharded}),
-    [](const ::testing::TestParamInfo<Case>& info) {
-      return std::string(info.param.optimizer == Optimizer::kMuon ? "muon_" : "adamw_") +
-             std::string(weft::Name(info.param.strategy)) + "_" +
-             std::string(weft::Name(info.param.layout));
+    [](const ::testing::TestParamInfo<Case>& tested) {
+      return std::string(tested.param.optimizer == Optimizer::kMuon ? "muon_" : "adamw_") +
+             std::string(weft::Name(tested.param.strategy)) + "_" +
+             std::string(weft::Name(tested.param.layout));
     });
 
 TEST(Trainer, ThreeRanksWithUnevenShardsTrainAsOne) {
