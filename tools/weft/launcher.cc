@@ -195,10 +195,11 @@ class Watcher {
 }  // namespace
 
 absl::StatusOr<LaunchOutcome> LaunchRanks(const std::vector<std::string>& arguments, int world) {
-  TemporaryDirectory store;
-  WEFT_RETURN_IF_ERROR(store.Create());
+  // Before the directory, so that no signal can leave it behind.
   const Signals signals;
   if (signals.descriptor() < 0) return Failure("cannot watch signals");
+  TemporaryDirectory store;
+  WEFT_RETURN_IF_ERROR(store.Create());
   std::vector<Child> children;
   absl::Status status;
   for (int rank = 0; rank < world && status.ok(); ++rank) {
