@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "weft/buffer.h"
 #include "weft/clock.h"
@@ -31,6 +32,9 @@ class Device {
 
   // Copies `bytes` in stream order; both ranges in this device's memory, not overlapping.
   virtual void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) = 0;
+
+  // Copies `bytes` now, blocking the host and ordered with no stream.
+  virtual absl::Status CopyNow(void* to, const void* from, std::size_t bytes) = 0;
 
   // Sets `bytes` bytes to zero in stream order.
   virtual void Clear(Stream& stream, void* to, std::size_t bytes) = 0;

@@ -29,7 +29,8 @@ struct MatrixJob {
   // memory must stay untouched until the job has reached Stage::kReduced. The event itself may be
   // recorded again or destroyed after Submit() returns.
   const Event* ready = nullptr;
-  // Overrides for this step, for learning-rate schedules. All ranks pass the same values.
+  // Override the rule's values in this step, for learning-rate schedules. All ranks pass the same
+  // values; a rank that has no job for the matrix uses those it gave last.
   std::optional<double> lr;
   std::optional<double> weight_decay;
 };

@@ -1,0 +1,116 @@
+#include "collectives/gloo/board.h"
+
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace weft::collectives::gloo {
+namespace {
+
+// Kind, suspect, code, blamed rank and the length of the communicator's name, a line each; then the
+// name and the text.
+std::string Encode(const Post& post) {
+  return absl::StrCat(static_cast<int>(post.kind), "\n", post.suspect, "\n",
+                      static_cast<int>(post.failure.code), "\n", post.failure.rank, "\n",
+                      post.communicator.size(), "\n", post.communicator, post.failure.what);
+}
+
+std::optional<Post> Decode(const std::string& text) {
+  const std::vector<std::string> lines = absl::StrSplit(text, absl::MaxSplits('\n', 5));
+  if (lines.size() != 6) return std::nullopt;
+  int kind = 0;
+  int code = 0;
+  Post post;
+  if (!absl::SimpleAtoi(lines[0], &kind) || !absl::SimpleAtoi(lines[1], &post.suspect) ||
+      !absl::SimpleAtoi(lines[2], &code) || !absl::SimpleAtoi(lines[3], &post.failure.rank)) {
+    return std::nullopt;
+  }
+  post.kind = static_cast<PostKind>(kind);
+  post.failure.code = static_cast<absl::StatusCode>(code);
+  std::size_t name_size = 0;
+  if (!absl::SimpleAtoi(lines[4], &name_size) || name_size > lines[5].size()) return std::nullopt;
+  post.communicator = lines[5].substr(0, name_size);
+  post.failure.what = lines[5].substr(name_size);
+  return post;
+}
+
+bool AllOthersPosted(const Posts& posts, int except) {
+  for (int rank = 0; rank < static_cast<int>(posts.size()); ++rank) {
+    if (rank != except && !posts[rank]) return false;
+  }
+  return true;
+}
+
+// Where the chain of suspicions from `rank` ends.
+struct Chain {
+  int accuser = -1;
+  int accused = -1;
+};
+
+Chain Follow(const Posts& posts, int rank) {
+  std::set<int> visited = {rank};
+  Chain chain{rank, posts[rank]->suspect};
+  while (posts[chain.accused] && posts[chain.accused]->kind == PostKind::kSuspect &&
+         visited.insert(chain.accused).second) {
+    chain = {chain.accused, posts[chain.accused]->suspect};
+  }
+  return chain;
+}
+
+}  // namespace
+
+bool Board::Write(int rank, const Post& post) const {
+  return store_.Post(absl::StrCat("failed.", rank), Encode(post)).ok();
+}
+
+std::optional<Post> Board::Read(int rank) const {
+  const std::optional<std::string> text = store_.Read(absl::StrCat("failed.", rank));
+  if (!text) return std::nullopt;
+  std::optional<Post> post = Decode(*text);
+  if (post && post->kind == PostKind::kSuspect && (post->suspect < 0 || post->suspect >= ranks_)) {
+    return std::nullopt;
+  }
+  return post;
+}
+
+Posts Board::ReadAll() const {
+  Posts posts(ranks_);
+  for (int rank = 0; rank < ranks_; ++rank) posts[rank] = Read(rank);
+  return posts;
+}
+
+void Board::MarkAborted(int rank) const {
+  // Peers that miss the mark still see the connections close.
+  store_.Post(absl::StrCat("aborted.", rank), "").IgnoreError();
+}
+
+bool Board::IsAborted(int rank) const {
+  return store_.Read(absl::StrCat("aborted.", rank)).has_value();
+}
+
+std::optional<Post> RootCause(const Posts& posts, bool final) {
+  for (const std::optional<Post>& post : posts) {
+    if (post && post->kind == PostKind::kCause) return post;
+  }
+  std::optional<Post> weaker;
+  for (int rank = 0; rank < static_cast<int>(posts.size()); ++rank) {
+    if (!posts[rank] || posts[rank]->kind != PostKind::kSuspect) continue;
+    const Chain chain = Follow(posts, rank);
+    const Post& accusation = *posts[chain.accuser];
+    const std::optional<Post>& answer = posts[chain.accused];
+    if (!answer) {
+      if (final || AllOthersPosted(posts, chain.accused)) return accusation;
+      return std::nullopt;
+    }
+    if (weaker) continue;
+    weaker = accusation;
+    if (answer->kind == PostKind::kLeft) {
+      absl::StrAppend(&weaker->failure.what, ", which has left");
+    }
+  }
+  return weaker;
+}
+
+}  // namespace weft::collectives::gloo

@@ -1,0 +1,56 @@
+// The board on which ranks post why they failed, so that one broken connection becomes one story
+// on all ranks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/failure.h"
+#include "collectives/gloo/store.h"
+
+namespace weft::collectives::gloo {
+
+enum class PostKind {
+  kCause,    // the failure began here
+  kSuspect,  // this rank lost or waited in vain for rank `suspect`
+  kLearned,  // this rank failed because it saw another rank's post
+  kLeft,     // this rank ended without a failure
+};
+
+struct Post {
+  PostKind kind = PostKind::kCause;
+  int suspect = -1;
+  // In which communicator, empty when in all.
+  std::string communicator;
+  Failure failure;
+};
+
+// Indexed by world rank.
+using Posts = std::vector<std::optional<Post>>;
+
+// One post per rank, the first stays. Thread-safe.
+class Board {
+ public:
+  Board(const Store& store, int ranks) : store_(store), ranks_(ranks) {}
+
+  // False when `rank` had posted before or the store fails.
+  bool Write(int rank, const Post& post) const;
+  std::optional<Post> Read(int rank) const;
+  Posts ReadAll() const;
+
+  // A second mark for ranks that have aborted all their communicators.
+  void MarkAborted(int rank) const;
+  bool IsAborted(int rank) const;
+
+ private:
+  const Store& store_;
+  const int ranks_;
+};
+
+// The root cause: the lowest rank that posted a cause, or else the end of a chain of suspicions, a
+// rank that is suspected and suspects nobody. Nothing while the end of the chain may still post;
+// `final` says that it had its time.
+std::optional<Post> RootCause(const Posts& posts, bool final);
+
+}  // namespace weft::collectives::gloo

@@ -1,0 +1,169 @@
+#include "collectives/gloo/mesh.h"
+
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "collectives/failure.h"
+
+namespace weft::collectives::gloo {
+namespace {
+
+// gloo waits this many times its timeout for a connection.
+constexpr int kGlooConnectFactor = 5;
+
+// A full mesh whose connections are made one by one, so that the peer at fault is known.
+class MeshContext final : public ::gloo::Context {
+ public:
+  MeshContext(Session& session, int group_rank, int group_size)
+      : ::gloo::Context(group_rank, group_size) {
+    device_ = session.device();
+    transportContext_ = device_->createContext(group_rank, group_size);
+  }
+
+  // The address at which `peer` reaches this rank, for every peer.
+  std::string Listen(std::chrono::milliseconds timeout) {
+    transportContext_->setTimeout(timeout);
+    std::string addresses;
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      const std::vector<char> bytes = transportContext_->createPair(peer)->address().bytes();
+      addresses.append(bytes.begin(), bytes.end());
+    }
+    return addresses;
+  }
+
+  void ConnectTo(int peer, const std::string& addresses) {
+    const std::size_t each = addresses.size() / static_cast<std::size_t>(size - 1);
+    const std::size_t place = rank > peer ? rank - 1 : rank;
+    const auto begin = addresses.begin() + static_cast<std::ptrdiff_t>(place * each);
+    transportContext_->getPair(peer)->connect(
+        std::vector<char>(begin, begin + static_cast<std::ptrdiff_t>(each)));
+  }
+};
+
+class Meeting {
+ public:
+  Meeting(Session& session, const Membership& membership)
+      : session_(session),
+        membership_(membership),
+        limit_(session.WaitLimit()),
+        key_(absl::StrCat("group.", EscapedName(membership.name), ".")) {}
+
+  // Posts `contents` for `what` and collects what the other members posted, by group rank.
+  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& what,
+                                                    const std::string& contents) {
+    const std::string prefix = absl::StrCat(key_, what, ".");
+    WEFT_RETURN_IF_ERROR(
+        session_.store().Post(absl::StrCat(prefix, membership_.world_rank()), contents));
+    std::vector<std::optional<std::string>> got(membership_.size());
+    int gone = -1;
+    const bool met = session_.Poll(limit_, [&] {
+      bool all = true;
+      for (int r = 0; r < membership_.size(); ++r) {
+        const int peer = membership_.world_ranks[r];
+        if (!got[r]) got[r] = session_.store().Read(absl::StrCat(prefix, peer));
+        if (got[r]) continue;
+        all = false;
+        const std::optional<Post> post = session_.PostOf(peer);
+        if (post && post->communicator.empty()) gone = r;
+      }
+      return all || gone >= 0;
+    });
+    if (gone >= 0) return Gone(membership_.world_ranks[gone]);
+    if (!met) return NotMet(got);
+    std::vector<std::string> all;
+    for (auto& text : got) all.push_back(*std::move(text));
+    return all;
+  }
+
+  // Of the time until the deadline, in gloo's terms.
+  std::chrono::milliseconds ConnectTimeout() const {
+    const Nanos left = limit_ - session_.clock().Now();
+    return std::chrono::milliseconds(std::max<Nanos>(1, left / 1'000'000 / kGlooConnectFactor));
+  }
+
+  absl::Status Fail(const Failure& failure) const {
+    return AsSeenBy(failure, membership_.name, membership_.world_rank());
+  }
+
+ private:
+  // `peer` aborted or left before it came.
+  absl::Status Gone(int peer) const {
+    const std::optional<Post> post = session_.PostOf(peer);
+    if (post) return Fail(post->failure);
+    return Fail({absl::StatusCode::kUnavailable, peer, "has left"});
+  }
+
+  absl::Status NotMet(const std::vector<std::optional<std::string>>& got) const {
+    if (const std::optional<Post> ended = session_.ended()) return Fail(ended->failure);
+    std::vector<int> missing;
+    for (int r = 0; r < membership_.size(); ++r) {
+      if (!got[r]) missing.push_back(membership_.world_ranks[r]);
+    }
+    return Fail(WaitedFor(membership_.world_rank(), session_.deadline(), missing, "its creation"));
+  }
+
+  Session& session_;
+  const Membership& membership_;
+  const Nanos limit_;
+  const std::string key_;
+};
+
+absl::Status CheckSameMembers(const Membership& membership, const std::vector<std::string>& lists,
+                              const Meeting& meeting) {
+  for (int r = 0; r < membership.size(); ++r) {
+    const std::string& own = lists[membership.rank];
+    if (lists[r] == own) continue;
+    // Told in rank order, so that both sides tell the same.
+    const int a = std::min(r, membership.rank);
+    const int b = std::max(r, membership.rank);
+    return meeting.Fail({absl::StatusCode::kInvalidArgument, -1,
+                         absl::StrCat("its members disagree: rank ", membership.world_ranks[a],
+                                      " created it with ranks {", lists[a], "}, rank ",
+                                      membership.world_ranks[b], " with {", lists[b], "}")});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Connections>> Connect(Session& session,
+                                                     const Membership& membership) {
+  const int size = membership.size();
+  if (size == 1) return std::make_unique<Connections>(nullptr, 0, 1);
+  Meeting meeting(session, membership);
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> lists,
+                        meeting.Exchange("members", absl::StrJoin(membership.world_ranks, ", ")));
+  WEFT_RETURN_IF_ERROR(CheckSameMembers(membership, lists, meeting));
+
+  int peer = -1;
+  try {
+    auto context = std::make_shared<MeshContext>(session, membership.rank, size);
+    const std::string own = context->Listen(meeting.ConnectTimeout());
+    WEFT_ASSIGN_OR_RETURN(std::vector<std::string> addresses, meeting.Exchange("address", own));
+    for (peer = 0; peer < size; ++peer) {
+      if (peer != membership.rank) context->ConnectTo(peer, addresses[peer]);
+    }
+    return std::make_unique<Connections>(std::move(context), membership.rank, size);
+  } catch (const std::exception& error) {
+    const std::string whom =
+        peer < 0 ? "listen" : absl::StrCat("connect to rank ", membership.world_ranks[peer]);
+    return meeting.Fail({absl::StatusCode::kUnavailable, membership.world_rank(),
+                         absl::StrCat("could not ", whom, " (", error.what(), ")")});
+  }
+}
+
+}  // namespace weft::collectives::gloo

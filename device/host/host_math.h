@@ -1,0 +1,33 @@
+// Math on the CPU.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "device/host/matmul.h"
+#include "weft/math.h"
+#include "weft/stream.h"
+
+namespace weft::device {
+
+class HostMath final : public Math {
+ public:
+  explicit HostMath(const MatMulOptions& options) : products_(options) {}
+
+  absl::Status MatMul(Stream& stream, const Product& product) override;
+  absl::Status Prepare(const Product& product) override;
+  absl::Status Normalize(Stream& stream, const Matrix& u, bool transpose, float floor,
+                         bool clamp_to_floor, const Matrix& x) override;
+  absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override;
+  absl::Status Momentum(Stream& stream, std::int64_t count, const void* gradient,
+                        DType gradient_type, float gradient_scale, float mu, bool nesterov,
+                        float* momentum, float* update) override;
+  absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
+                     const float* direction, void* weight, DType weight_type) override;
+  absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override;
+
+ private:
+  MatMulCache products_;
+};
+
+}  // namespace weft::device

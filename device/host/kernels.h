@@ -1,0 +1,51 @@
+// The element-wise loops behind HostMath, on host pointers. Serial and in a fixed order, so equal
+// arguments give equal bits on every machine. bf16 elements are std::uint16_t bit patterns.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::device {
+
+// ||U||_F of a rows x cols matrix. The squares are summed in double: no fp32 input overflows or
+// underflows there.
+double FrobeniusNorm(const float* u, std::int64_t rows, std::int64_t cols, std::int64_t row_stride);
+
+// Y = factor * op(X), op(X) = X^T when `transpose`; X is rows x cols. The product is formed in
+// double, so that a factor outside fp32's range (one over a tiny norm) works.
+template <typename From, typename To>
+void ScaleInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
+               bool transpose, double factor, To* y, std::int64_t y_stride);
+
+// Y = op(X).
+template <typename From, typename To>
+void ConvertInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
+                 bool transpose, To* y, std::int64_t y_stride);
+
+// D[j][i] = D[i][j] for row_begin <= i < row_end and j < i, in an n x n matrix.
+template <typename T>
+void MirrorLowerRows(T* d, std::int64_t row_begin, std::int64_t row_end, std::int64_t row_stride);
+
+// Formulas: Math::Momentum, Math::Apply.
+template <typename G>
+void MomentumStep(std::int64_t count, const G* gradient, float scale, float mu, bool nesterov,
+                  float* momentum, float* update);
+template <typename W>
+void ApplyStep(std::int64_t count, float decay, float step, const float* direction, W* weight);
+
+// Math::AdamW with the scalars of step t already worked out, in double, by the caller.
+struct AdamWFactors {
+  float gradient_scale = 1;
+  float keep = 1;  // 1 - lr * weight_decay
+  float beta1 = 0;
+  float rest1 = 0;  // 1 - beta1
+  float beta2 = 0;
+  float rest2 = 0;  // 1 - beta2
+  float step = 0;   // lr / (1 - beta1^t)
+  float root = 0;   // sqrt(1 - beta2^t)
+  float eps = 0;
+};
+template <typename G, typename W>
+void AdamWStep(std::int64_t count, const G* gradient, const AdamWFactors& factors, float* m,
+               float* v, W* weight);
+
+}  // namespace weft::device
