@@ -1,12 +1,8 @@
 // The command-line tool: `weft run` and `weft plan`.
-#include <unistd.h>
-
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -14,22 +10,6 @@
 #include "tools/weft/options.h"
 
 namespace weft::tool {
-
-int Complain(const std::string& sentence, int exit_code, int error_fd) {
-  std::string line;
-  for (const char c : sentence) line += c == '\n' ? ' ' : c;
-  if (error_fd < 0) {
-    std::fprintf(stderr, "weft: %s\n", line.c_str());
-    return exit_code;
-  }
-  std::size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t written = ::write(error_fd, line.data() + done, line.size() - done);
-    if (written < 0 && errno != EINTR) break;
-    if (written > 0) done += static_cast<std::size_t>(written);
-  }
-  return exit_code;
-}
 
 namespace {
 
