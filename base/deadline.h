@@ -8,12 +8,13 @@
 
 namespace weft::base {
 
-// Now + timeout, saturating: an infinite timeout is a deadline that never passes.
+inline constexpr Nanos kNoDeadline = std::numeric_limits<Nanos>::max();
+
+// Now + timeout, saturating at kNoDeadline, which an infinite timeout also gives.
 inline Nanos DeadlineAfter(const Clock& clock, absl::Duration timeout) {
   const Nanos now = clock.Now();
   const Nanos delta = absl::ToInt64Nanoseconds(timeout);
-  return delta > std::numeric_limits<Nanos>::max() - now ? std::numeric_limits<Nanos>::max()
-                                                         : now + delta;
+  return delta > kNoDeadline - now ? kNoDeadline : now + delta;
 }
 
 }  // namespace weft::base

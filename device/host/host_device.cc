@@ -33,6 +33,11 @@ void HostDevice::Copy(Stream& stream, void* to, const void* from, std::size_t by
   });
 }
 
+absl::Status HostDevice::CopyNow(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  return absl::OkStatus();
+}
+
 void HostDevice::Clear(Stream& stream, void* to, std::size_t bytes) {
   if (bytes == 0) return;
   stream.Enqueue([to, bytes] {

@@ -22,6 +22,7 @@ class HostDevice final : public Device {
   std::unique_ptr<Event> CreateEvent() override;
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override;
   void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) override;
+  absl::Status CopyNow(void* to, const void* from, std::size_t bytes) override;
   void Clear(Stream& stream, void* to, std::size_t bytes) override;
   Math& math() override { return math_; }
   Clock& clock() override { return clock_; }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/host/bf16.h"
 #include "device/host/kernels.h"
 #include "device/host/product_check.h"
 
@@ -84,6 +85,8 @@ void ScaleOnly(const Product& product) {
   }
 }
 
+bool Skipped(const float* skip) { return skip != nullptr && *skip != 0; }
+
 }  // namespace
 
 absl::Status HostMath::MatMul(Stream& stream, const Product& product) {
@@ -143,9 +146,32 @@ absl::Status HostMath::Convert(Stream& stream, const Matrix& x, bool transpose, 
   return absl::OkStatus();
 }
 
+absl::Status HostMath::ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
+                                     const Matrix& y) {
+  WEFT_RETURN_IF_ERROR(CheckMapped(x, /*transpose=*/false, y));
+  if (x.rows != x.cols || x.dtype != y.dtype) {
+    return absl::InvalidArgumentError("only square matrices of one dtype have their diagonal shifted");
+  }
+  if (IsEmpty(x)) return absl::OkStatus();
+  stream.Enqueue([=] {
+    WithType(x.dtype, [&]<typename T>(T*) {
+      for (std::int64_t i = 0; i < x.batch; ++i) {
+        const T* from = MatrixAt<const T>(x, i);
+        T* to = MatrixAt<T>(y, i);
+        ConvertInto(from, x.rows, x.cols, x.row_stride, false, to, y.row_stride);
+        for (std::int64_t row = 0; row < x.rows; ++row) {
+          Store(Load(from + row * x.row_stride + row) + shift, to + row * y.row_stride + row);
+        }
+      }
+    });
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
 absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* gradient,
                                 DType gradient_type, float gradient_scale, float mu, bool nesterov,
-                                float* momentum, float* update) {
+                                float* momentum, float* update, const float* skip) {
   WEFT_RETURN_IF_ERROR(CheckVector("gradient", count, gradient));
   WEFT_RETURN_IF_ERROR(CheckVector("momentum", count, momentum));
   WEFT_RETURN_IF_ERROR(CheckVector("update", count, update));
@@ -154,6 +180,7 @@ absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* 
     return absl::InvalidArgumentError("the update overlaps the momentum or the gradient");
   }
   stream.Enqueue([=] {
+    if (Skipped(skip)) return absl::OkStatus();
     WithType(gradient_type, [&]<typename G>(G*) {
       MomentumStep(count, static_cast<const G*>(gradient), gradient_scale, mu, nesterov, momentum,
                    update);
@@ -164,7 +191,8 @@ absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* 
 }
 
 absl::Status HostMath::Apply(Stream& stream, std::int64_t count, float decay, float step,
-                             const float* direction, void* weight, DType weight_type) {
+                             const float* direction, void* weight, DType weight_type,
+                             const float* skip) {
   WEFT_RETURN_IF_ERROR(CheckVector("direction", count, direction));
   WEFT_RETURN_IF_ERROR(CheckVector("weight", count, weight));
   if (count == 0) return absl::OkStatus();
@@ -172,6 +200,7 @@ absl::Status HostMath::Apply(Stream& stream, std::int64_t count, float decay, fl
     return absl::InvalidArgumentError("the weight overlaps the direction");
   }
   stream.Enqueue([=] {
+    if (Skipped(skip)) return absl::OkStatus();
     WithType(weight_type, [&]<typename W>(W*) {
       ApplyStep(count, decay, step, direction, static_cast<W*>(weight));
     });
@@ -185,12 +214,10 @@ absl::Status HostMath::AdamW(Stream& stream, const AdamWArguments& arguments) {
   WEFT_RETURN_IF_ERROR(CheckVector("first moment", arguments.count, arguments.m));
   WEFT_RETURN_IF_ERROR(CheckVector("second moment", arguments.count, arguments.v));
   WEFT_RETURN_IF_ERROR(CheckVector("weight", arguments.count, arguments.weight));
-  if (arguments.t < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("AdamW's step counts from 1, but is ", arguments.t));
+  if (arguments.applied_steps == nullptr) {
+    return absl::InvalidArgumentError("AdamW needs its count of applied steps");
   }
   if (arguments.count == 0) return absl::OkStatus();
-  const auto t = static_cast<double>(arguments.t);
   AdamWFactors factors;
   factors.gradient_scale = arguments.gradient_scale;
   factors.keep = static_cast<float>(1 - arguments.lr * arguments.weight_decay);
@@ -198,10 +225,12 @@ absl::Status HostMath::AdamW(Stream& stream, const AdamWArguments& arguments) {
   factors.rest1 = static_cast<float>(1 - arguments.beta1);
   factors.beta2 = static_cast<float>(arguments.beta2);
   factors.rest2 = static_cast<float>(1 - arguments.beta2);
-  factors.step = static_cast<float>(arguments.lr / (1 - std::pow(arguments.beta1, t)));
-  factors.root = static_cast<float>(std::sqrt(1 - std::pow(arguments.beta2, t)));
   factors.eps = static_cast<float>(arguments.eps);
-  stream.Enqueue([arguments, factors] {
+  stream.Enqueue([arguments, factors]() mutable {
+    if (Skipped(arguments.skip)) return absl::OkStatus();
+    const auto t = static_cast<double>(++*arguments.applied_steps);
+    factors.step = static_cast<float>(arguments.lr / (1 - std::pow(arguments.beta1, t)));
+    factors.root = static_cast<float>(std::sqrt(1 - std::pow(arguments.beta2, t)));
     WithType(arguments.gradient_type, [&]<typename G>(G*) {
       WithType(arguments.weight_type, [&]<typename W>(W*) {
         AdamWStep(arguments.count, static_cast<const G*>(arguments.gradient), factors, arguments.m,

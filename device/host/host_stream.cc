@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "device/host/deadline.h"
+#include "base/deadline.h"
 
 namespace weft::device {
 namespace {
@@ -62,13 +62,13 @@ void HostStream::Wait(const Event& event) {
 void HostStream::RecordTime(Nanos* time) { Push(Time{time}); }
 
 absl::Status HostStream::Synchronize(absl::Duration timeout) {
-  const Nanos deadline = DeadlineAfter(clock_, timeout);
+  const Nanos deadline = base::DeadlineAfter(clock_, timeout);
   std::unique_lock<std::mutex> lock(mutex_);
   const std::int64_t target = pushed_;
   ++synchronizing_;
   bool in_time = true;
   while (finished_ < target && in_time) {
-    if (deadline == kNoDeadline) {
+    if (deadline == base::kNoDeadline) {
       progress_.wait(lock);
     } else {
       in_time = clock_.WaitUntil(progress_, lock, deadline);
