@@ -121,7 +121,7 @@ TEST_F(CommandLine, RefusesBadModels) {
   WriteAll(damaged, "not a model");
   Refused({"run", damaged, "--out", out_}, "damaged.safetensors");
   const std::string manifest = folder_ / "shapes.json";
-  WriteAll(manifest, R"({"matrices": [{"name": "w", "shape": [1000000000, 1000000]}]})");
+  WriteAll(manifest, R"({"matrices": [{"name": "w", "shape": [1000000, 1000000]}]})");
   Refused({"run", manifest, "--out", out_}, "of memory, the machine has");
   WriteAll(manifest, R"({"matrices": [{"name": "w", "shape": [0, 4]}]})");
   Refused({"run", manifest, "--out", out_}, "no tensor of it would be updated");

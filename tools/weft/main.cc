@@ -10,7 +10,6 @@
 #include "tools/weft/options.h"
 
 namespace weft::tool {
-
 namespace {
 
 int Main(int argc, char** argv) {
@@ -21,6 +20,12 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "weft 0.1.0");
   app.get_formatter()->column_width(30);
+  // The parser would only miss a subcommand.
+  if (argc > 1 && argv[1][0] != '-' && std::string(argv[1]) != "plan" &&
+      std::string(argv[1]) != "run") {
+    return Complain("unknown command " + std::string(argv[1]) + ": neither plan nor run",
+                    kBadInput);
+  }
   Options plan_options;
   Options run_options;
   CLI::App* plan = app.add_subcommand(

@@ -28,47 +28,65 @@ absl::Status Under(const char* option, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(option, ": ", std::string(status.message())));
 }
 
+// A heading of the help text.
+class Group {
+ public:
+  Group(CLI::App& app, std::string name) : app_(app), name_(std::move(name)) {}
+
+  template <typename T>
+  CLI::Option* Option(const char* option, T& value, const char* what = "") const {
+    return app_.add_option(option, value, what)->group(name_);
+  }
+  CLI::Option* Flag(const char* option, bool& value, const char* what) const {
+    return app_.add_flag(option, value, what)->group(name_);
+  }
+
+ private:
+  CLI::App& app_;
+  const std::string name_;
+};
+
 void AddSharedOptions(CLI::App& app, Options& o) {
   app.add_option("MODEL", o.model,
                  "A safetensors file, a model.safetensors.index.json, or a JSON shape manifest")
       ->required();
 
-  auto* world = app.add_option_group("World");
-  world->add_option("--nodes", o.nodes, "Nodes [1]");
-  world->add_option("--ranks-per-node", o.ranks_per_node, "Ranks on each node [1]");
-  world->add_option("--topology", o.topology, "JSON file with the grid and its links");
-  world->add_option("--strategy", o.strategy, "replicated, gather or owner [owner]");
-  world->add_option("--layout", o.layout,
-                    "How ranks hold weights: replicated or sharded [sharded for gather]");
-  world->add_flag("--strict", o.strict, "Refuse plans that fall back to another path");
+  const Group world(app, "World");
+  world.Option("--nodes", o.nodes, "Nodes [1]");
+  world.Option("--ranks-per-node", o.ranks_per_node, "Ranks on each node [1]");
+  world.Option("--topology", o.topology, "JSON file with the grid and its links");
+  world.Option("--strategy", o.strategy, "replicated, gather or owner [owner]");
+  world.Option("--layout", o.layout,
+               "How ranks hold weights: replicated or sharded [sharded for gather]");
+  world.Flag("--strict", o.strict, "Refuse plans that fall back to another path");
 
-  auto* muon = app.add_option_group("Muon");
-  muon->add_option("--lr", o.muon.lr, "Learning rate [0.02]");
-  muon->add_option("--momentum", o.muon.momentum, "Momentum [0.95]");
-  muon->add_flag("--no-nesterov", o.no_nesterov, "Plain momentum");
-  muon->add_option("--weight-decay", o.muon.weight_decay, "Decoupled weight decay [0]");
-  muon->add_option("--scale", o.scale, "original or match_rms_adamw [original]");
-  muon->add_option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32 or bf16 [f32]");
-  muon->add_option("--coefficients", o.coefficients,
-                   "quintic, polar_express, you, or a JSON file with [[a, b, c], ...] [quintic]");
-  muon->add_option("--iterations", o.iterations,
-                   "Newton-Schulz iterations [5, or one per triple of the file]");
-  muon->add_option("--segments", o.segments,
-                   "Gram segments such as 2,2,1; none for plain products; auto [auto]");
-  muon->add_option("--eps", o.eps,
-                   "Divide by max(norm, EPS) as torch.optim.Muon does [off: floor 1e-30]");
+  const Group muon(app, "Muon");
+  muon.Option("--lr", o.muon.lr, "Learning rate [0.02]");
+  muon.Option("--momentum", o.muon.momentum, "Momentum [0.95]");
+  muon.Flag("--no-nesterov", o.no_nesterov, "Plain momentum");
+  muon.Option("--weight-decay", o.muon.weight_decay, "Decoupled weight decay [0]");
+  muon.Option("--scale", o.scale, "original or match_rms_adamw [original]");
+  muon.Option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32 or bf16 [f32]");
+  muon.Option("--coefficients", o.coefficients,
+              "quintic, polar_express, you, or a JSON file with [[a, b, c], ...] [quintic]");
+  muon.Option("--iterations", o.iterations,
+              "Newton-Schulz iterations [5, or one per triple of the file]");
+  muon.Option("--segments", o.segments,
+              "Gram segments such as 2,2,1; none for plain products; auto [auto]");
+  muon.Option("--eps", o.eps,
+              "Divide by max(norm, EPS) as torch.optim.Muon does [off: floor 1e-30]");
 
-  auto* adamw = app.add_option_group("AdamW (tensors that are not 2-D)");
+  const Group adamw(app, "AdamW (tensors that are not 2-D)");
   adamw
-      ->add_option("--adamw", o.adamw_patterns,
-                   "2-D tensors whose name matches this extended regular expression take AdamW, "
-                   "too (repeatable)")
+      .Option("--adamw", o.adamw_patterns,
+              "2-D tensors whose name matches this extended regular expression take AdamW, "
+              "too (repeatable)")
       ->allow_extra_args(false);
-  adamw->add_option("--adamw-lr", o.adamw.lr, "Learning rate [0.001]");
-  adamw->add_option("--adamw-beta1", o.adamw.beta1, "First moment [0.9]");
-  adamw->add_option("--adamw-beta2", o.adamw.beta2, "Second moment [0.999]");
-  adamw->add_option("--adamw-eps", o.adamw.eps, "Added to the root of the second moment [1e-8]");
-  adamw->add_option("--adamw-weight-decay", o.adamw.weight_decay, "Decoupled decay [0.01]");
+  adamw.Option("--adamw-lr", o.adamw.lr, "Learning rate [0.001]");
+  adamw.Option("--adamw-beta1", o.adamw.beta1, "First moment [0.9]");
+  adamw.Option("--adamw-beta2", o.adamw.beta2, "Second moment [0.999]");
+  adamw.Option("--adamw-eps", o.adamw.eps, "Added to the root of the second moment [1e-8]");
+  adamw.Option("--adamw-weight-decay", o.adamw.weight_decay, "Decoupled decay [0.01]");
 }
 
 absl::StatusOr<Topology> TopologyOf(const Options& o) {
@@ -168,35 +186,35 @@ absl::Status SetNewtonSchulz(const Options& o, NewtonSchulzOptions& ns) {
 
 void AddPlanOptions(CLI::App& app, Options& o) {
   AddSharedOptions(app, o);
-  auto* output = app.add_option_group("Output");
-  output->add_option("--rank", o.plan_rank, "Show the lanes of one rank, op by op");
-  output->add_flag("--all", o.all, "List every matrix, not only the largest");
-  output->add_flag("--json", o.json, "The whole plan as JSON");
+  const Group output(app, "Output");
+  output.Option("--rank", o.plan_rank, "Show the lanes of one rank, op by op");
+  output.Flag("--all", o.all, "List every matrix, not only the largest");
+  output.Flag("--json", o.json, "The whole plan as JSON");
 }
 
 void AddRunOptions(CLI::App& app, Options& o) {
   AddSharedOptions(app, o);
-  auto* run = app.add_option_group("Run");
-  run->add_option("--gradients", o.gradients,
-                  "Safetensors file with the gradients of every step [seeded random]");
-  run->add_option("--steps", o.steps, "Optimizer steps [3]");
-  run->add_option("--seed", o.seed, "Of random gradients and of a manifest's weights [0]");
-  run->add_option("--transport", o.transport,
-                  "local (ranks are threads) or gloo (ranks are processes) [local]");
-  run->add_option("--threads", o.threads, "Threads of each rank's products [1]");
-  run->add_option("--deadline", o.deadline, "Longest wait for a peer, in seconds [600]");
-  run->add_option("--rank", o.rank, "With gloo: be this one rank, with --world and --store");
-  run->add_option("--world", o.world, "Ranks in the world");
-  run->add_option("--store", o.store, "Directory that all ranks share, empty at the start");
-  run->add_option("--error-fd", o.error_fd)->group("");
+  const Group run(app, "Run");
+  run.Option("--gradients", o.gradients,
+             "Safetensors file with the gradients of every step [seeded random]");
+  run.Option("--steps", o.steps, "Optimizer steps [3]");
+  run.Option("--seed", o.seed, "Of random gradients and of a manifest's weights [0]");
+  run.Option("--transport", o.transport,
+             "local (ranks are threads) or gloo (ranks are processes) [local]");
+  run.Option("--threads", o.threads, "Threads of each rank's products [1]");
+  run.Option("--deadline", o.deadline, "Longest wait for a peer, in seconds [600]");
+  run.Option("--rank", o.rank, "With gloo: be this one rank, with --world and --store");
+  run.Option("--world", o.world, "Ranks in the world");
+  run.Option("--store", o.store, "Directory that all ranks share, empty at the start");
+  run.Option("--error-fd", o.error_fd)->group("");
 
-  auto* output = app.add_option_group("Output");
-  output->add_option("--out", o.out, "Write MODEL with its new weights to this safetensors file");
-  output->add_option("--trace", o.trace, "Write a Perfetto trace to this JSON file");
-  output->add_flag("--verify", o.verify,
-                   "Compare with a serial float64 update; exit 1 when they differ");
-  output->add_flag("--verbose", o.verbose, "Show the counters of every matrix");
-  output->add_flag("--json", o.json, "Print the summary as JSON");
+  const Group output(app, "Output");
+  output.Option("--out", o.out, "Write MODEL with its new weights to this safetensors file");
+  output.Option("--trace", o.trace, "Write a Perfetto trace to this JSON file");
+  output.Flag("--verify", o.verify,
+              "Compare with a serial float64 update; exit 1 when they differ");
+  output.Flag("--verbose", o.verbose, "Show the counters of every matrix");
+  output.Flag("--json", o.json, "Print the summary as JSON");
 }
 
 absl::StatusOr<Settings> SettingsOf(const Options& o) {

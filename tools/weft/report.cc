@@ -125,12 +125,12 @@ void PrintReport(const Session& session, const RunReport& report,
     }
   }
   out << "\n";
-  Table table({"per step", "median"});
+  Table table({"per step, slowest rank", "median"});
   table.Add({"ranks", absl::StrCat(grid.nodes, " x ", grid.ranks_per_node)});
   table.Add({"strategy", std::string(Name(session.plan.strategy))});
   table.Add({"layout", std::string(Name(session.settings.layout))});
   table.Add({"steps", absl::StrCat(report.step_seconds.size())});
-  table.Add({"step", SecondsText(s.step)});
+  table.Add({"step (rank 0)", SecondsText(s.step)});
   table.Add({"optimizer", SecondsText(s.optimizer)});
   table.Add({"exposed communication", SecondsText(s.exposed)});
   table.Add({"Newton-Schulz", SecondsText(s.ns)});

@@ -70,7 +70,8 @@ std::string NumberText(double value, int digits) {
 }
 
 std::string BytesText(double bytes) {
-  static constexpr Unit kUnits[] = {{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}, {1, "B"}};
+  if (bytes < 1000) return NumberText(bytes, 1) + " B";
+  static constexpr Unit kUnits[] = {{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}};
   return WithUnit(bytes, kUnits);
 }
 
