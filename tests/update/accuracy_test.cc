@@ -107,6 +107,20 @@ TEST_F(AccuracyTest, IllConditionedAndRankDeficientAreNoWorseThanPlain) {
   }
 }
 
+// Why LongestSegment() is 2 in fp32, and that what is chosen with it stays near plain NS.
+TEST_F(AccuracyTest, LongerSegmentsCostFp32Accuracy) {
+  std::vector<double> spectrum;
+  for (int i = 0; i < 48; ++i) spectrum.push_back(std::pow(10.0, -2 * i / 47.0));
+  const Input input = Mixed(48, 120, spectrum, 37);
+  for (const Coefficients& coefficients : testing::AllCoefficients()) {
+    const double plain = Error(testing::Options(coefficients, DType::kF32, {0}), input);
+    EXPECT_GT(Error(testing::Options(coefficients, DType::kF32, {2, 3}), input), 2 * plain);
+    const double chosen = Error(testing::Options(coefficients, DType::kF32, {}), input);
+    EXPECT_LT(chosen, 2.5 * plain) << coefficients.name;
+    EXPECT_LE(chosen, 3e-5) << coefficients.name;
+  }
+}
+
 // Three matrices in one run, one a hundred times larger, one zero, equal three runs.
 TEST_F(AccuracyTest, ABatchEqualsItsMatricesAlone) {
   constexpr int kRows = 8;
