@@ -14,9 +14,9 @@ namespace train_gpt {
 struct GptConfig {
   int vocabulary = 65;
   int context = 64;  // longest sequence
-  int width = 192;   // a multiple of heads
+  int width = 256;   // a multiple of heads
   int blocks = 3;
-  int heads = 3;
+  int heads = 4;
 };
 
 struct Parameter {
