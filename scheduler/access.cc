@@ -11,16 +11,7 @@ class Collector {
   void UpdateState() { Add({kStateResource, true, true}); }
   void Add(Access access) { accesses_.items[accesses_.count++] = access; }
 
-  Accesses Finish() {
-    for (const Access& access : accesses_) {
-      if (access.writes && (access.resource == kStateResource ||
-                            access.resource == static_cast<Resource>(Slot::kWeight))) {
-        Add({kVerdictResource, true, false});
-        break;
-      }
-    }
-    return accesses_;
-  }
+  Accesses Finish() { return accesses_; }
 
  private:
   Accesses accesses_;
@@ -74,6 +65,9 @@ Accesses AccessesOf(const Op& op, int rank) {
       collector.Update(op.target);
       collector.UpdateState();
       break;
+  }
+  if (op.trigger == Trigger::kStepClosed && op.kind != OpKind::kVerdict) {
+    collector.Add({kVerdictResource, true, false});
   }
   return collector.Finish();
 }

@@ -22,15 +22,15 @@ struct Access {
 };
 
 struct Accesses {
-  std::array<Access, 4> items;
+  std::array<Access, 5> items;
   int count = 0;
 
   const Access* begin() const { return items.data(); }
   const Access* end() const { return items.data() + count; }
 };
 
-// For a member of the op's group. Whatever writes a weight or a state reads the verdict, since a
-// bad verdict forbids it.
+// For a member of the op's group. Whatever runs once the step is closed reads the verdict: it forbids
+// writes of weights and state, and tells how every later stage of a job has come out.
 Accesses AccessesOf(const Op& op, int rank);
 
 inline bool IsRooted(OpKind kind) {
