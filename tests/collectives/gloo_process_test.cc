@@ -132,10 +132,13 @@ class KilledDuring : public ::testing::TestWithParam<std::pair<std::string, int>
 TEST_P(KilledDuring, IsNamedByTheOthers) {
   const auto& [kind, root] = GetParam();
   const TemporaryDirectory store;
-  constexpr absl::Duration kDeadline = absl::Seconds(60);
+  constexpr absl::Duration kDeadline = absl::Minutes(10);
   auto ranks = Start(store.path(), kDeadline, kind, root);
   for (const auto& rank : ranks) rank->Go();
-  for (const auto& rank : ranks) EXPECT_EQ(rank->ReadLine(), "going");
+  for (const auto& rank : ranks) {
+    EXPECT_EQ(rank->ReadLine(), "going");
+    EXPECT_EQ(rank->ReadLine(), "running");
+  }
   ranks[kVictim]->Signal(SIGKILL);
   const Nanos since = Clock::Steady().Now();
   ExpectSurvivorsNameTheVictim(ranks, since, kDeadline, "UNAVAILABLE", kind);

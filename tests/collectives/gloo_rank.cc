@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/collectives/world.h"
@@ -73,9 +74,11 @@ int main(int argc, char** argv) {
   if (std::getchar() == EOF) return 1;
   Say("going");
   std::vector<float> large(std::size_t{8} << 20, 1.0f);
+  bool first = true;
   while (status.ok()) {
     status = Enqueue(argv[5], **communicator, stream, large, std::atoi(argv[6]));
     if (status.ok()) status = stream.Synchronize(absl::Minutes(5));
+    if (status.ok() && std::exchange(first, false)) Say("running");
   }
   Say("status: " + status.ToString());
   Say("story: " + (*transport)->failure().ToString());
