@@ -18,7 +18,7 @@ using nlohmann::json;
 
 json TraceOf(const ProcessGrid& grid, int steps, const std::string& path) {
   testing::RunWorld({.grid = grid}, [&](testing::Rank rank) {
-    testing::RankModel model({{6, 4}, {4, 6}, {5, 5}}, Layout::kReplicated, GradientKind::kLocal,
+    testing::RankModel model({{6, 4}, {4, 6}, {5, 5}, {3, 8}}, Layout::kReplicated, GradientKind::kLocal,
                              rank.rank, grid.size(), 3);
     RuntimeOptions options = testing::OptionsFor(grid);
     options.trace = true;
@@ -29,7 +29,7 @@ json TraceOf(const ProcessGrid& grid, int steps, const std::string& path) {
     ASSERT_TRUE(runtime->Commit().ok());
     for (int step = 0; step < steps; ++step) {
       const Nanos begin = rank.device.clock().Now();
-      for (int m = 2; m >= 0; --m) {
+      for (int m = 3; m >= 0; --m) {
         const std::vector<float> gradient = model.Gradient(m, step);
         ASSERT_TRUE(runtime->Submit({.matrix = m, .gradient = gradient.data()}).ok());
       }
@@ -119,7 +119,7 @@ TEST_F(TraceFileTest, EveryJobHasOneTrack) {
   for (const json& event : Events("b")) {
     tracks[{event["pid"], event["id2"]["local"]}] = event["name"];
   }
-  EXPECT_EQ(tracks.size(), 4u * 3u * 3u) << "ranks x matrices x steps";
+  EXPECT_EQ(tracks.size(), 4u * 4u * 3u) << "ranks x matrices x steps";
   EXPECT_EQ(Events("e").size(), tracks.size());
   EXPECT_GT(Events("n").size(), tracks.size()) << "stages";
 }
