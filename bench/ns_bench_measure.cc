@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "dnnl.hpp"
+#include <dnnl.hpp>
 
 namespace weft::bench {
 namespace {

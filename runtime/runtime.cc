@@ -119,6 +119,7 @@ class RuntimeImpl final : public Runtime {
   std::vector<std::shared_ptr<JobState>> open_jobs_;
   std::vector<std::shared_ptr<JobState>> closed_jobs_;
   std::vector<std::pair<double, double>> last_values_;  // lr and weight decay by matrix
+  Nanos clock_offset_ = 0;  // to rank 0's clock
   std::unique_ptr<Communicators> communicators_;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<OpIssuer> issuer_;
@@ -179,11 +180,9 @@ absl::Status RuntimeImpl::Commit() {
   WEFT_ASSIGN_OR_RETURN(issuer_, OpIssuer::Create(device_, plan_, specs_, transport_.rank(),
                                                   *memory_, *communicators_));
   WEFT_ASSIGN_OR_RETURN(verdict_, Verdict::Create(device_, plan_, options_.missing_gradient));
-  if (trace_ != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(const Nanos offset, OffsetToRankZero(device_.clock(), transport_.rank(),
-                                                               *communicators_));
-    trace_->set_offset(offset);
-  }
+  WEFT_ASSIGN_OR_RETURN(clock_offset_, OffsetToRankZero(device_.clock(), transport_.rank(),
+                                                        *communicators_));
+  if (trace_ != nullptr) trace_->set_offset(clock_offset_);
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     layers_[specs_[i].layer].push_back(static_cast<MatrixId>(i));
     last_values_.emplace_back(DefaultLr(specs_[i].rule), DefaultWeightDecay(specs_[i].rule));
@@ -350,7 +349,9 @@ absl::StatusOr<StepMetrics> RuntimeImpl::Metrics() {
 absl::StatusOr<std::vector<StepMetrics>> RuntimeImpl::MetricsOfAllRanks() {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   WEFT_RETURN_IF_ERROR(WaitForStep());
-  WEFT_ASSIGN_OR_RETURN(const StepMetrics own, Metrics());
+  WEFT_ASSIGN_OR_RETURN(StepMetrics own, Metrics());
+  own.step_called += clock_offset_;
+  own.last_delivered += clock_offset_;
   // As bit patterns, so that one exchange carries integers and doubles alike.
   static_assert(sizeof(StepMetrics) % sizeof(std::int64_t) == 0 &&
                 std::is_trivially_copyable_v<StepMetrics>);

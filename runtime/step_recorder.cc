@@ -67,6 +67,8 @@ std::optional<StepMetrics> StepRecorder::LastComplete() const {
 
 StepMetrics StepRecorder::Summarize(const Record& record) {
   StepMetrics metrics = record.metrics;
+  metrics.step_called = record.step_called;
+  metrics.last_delivered = record.last_delivered;
   metrics.optimizer_seconds =
       kSecondsPerNano * static_cast<double>(record.last_delivered - record.step_called);
   // The compute lane is a queue, so its spans are disjoint and overlaps add up.
@@ -88,6 +90,16 @@ StepMetrics StepRecorder::Summarize(const Record& record) {
 }  // namespace weft::runtime
 
 namespace weft {
+
+double OptimizerSeconds(const std::vector<StepMetrics>& ranks) {
+  if (ranks.empty()) return 0;
+  Nanos called = ranks[0].step_called, delivered = ranks[0].last_delivered;
+  for (const StepMetrics& rank : ranks) {
+    called = std::max(called, rank.step_called);
+    delivered = std::max(delivered, rank.last_delivered);
+  }
+  return 1e-9 * static_cast<double>(delivered - called);
+}
 
 double Imbalance(const std::vector<StepMetrics>& ranks) {
   double most = 0, sum = 0;

@@ -20,7 +20,7 @@ RankResult Rank(std::vector<double> losses, std::vector<Evaluation> evaluations,
   for (const double seconds : optimizer_seconds) {
     weft::StepMetrics metrics;
     metrics.step = static_cast<std::int64_t>(rank.metrics.size());
-    metrics.optimizer_seconds = seconds;
+    metrics.last_delivered = static_cast<weft::Nanos>(seconds * 1e9);  // step_called is 0
     rank.metrics.push_back(metrics);
   }
   return rank;
@@ -102,7 +102,7 @@ TEST(Judge, RejectsMuonThatIsNoFaster) {
 
 TEST(Judge, RejectsAnOwnerThatIsNotFastEnough) {
   Comparison comparison = Good();
-  for (auto& metrics : comparison.owner.ranks[0].metrics) metrics.optimizer_seconds = 3.7;
+  for (auto& metrics : comparison.owner.ranks[0].metrics) metrics.last_delivered = 3'700'000'000;
   EXPECT_EQ(Holds(comparison), (std::vector<bool>{true, true, true, true, false}));
   EXPECT_THAT(Judge(comparison)[4].sentence, HasSubstr("2.43 times faster"));
 }

@@ -35,6 +35,8 @@ TEST(StepRecorder, AddsUpLanesAndMeasuresTheOptimizerToTheLastDelivery) {
   EXPECT_EQ(metrics.jobs, 2);
   EXPECT_DOUBLE_EQ(metrics.host_microseconds_per_job, 3);
   EXPECT_DOUBLE_EQ(metrics.optimizer_seconds, 4);
+  EXPECT_EQ(metrics.step_called, 1'000'000'000);
+  EXPECT_EQ(metrics.last_delivered, 5'000'000'000);
   EXPECT_DOUBLE_EQ(metrics.ns_seconds, 3);
   EXPECT_DOUBLE_EQ(metrics.compute_seconds, 4);
   EXPECT_DOUBLE_EQ(metrics.lane_seconds[static_cast<int>(Lane::kInter)], 2);
@@ -51,6 +53,16 @@ TEST(StepRecorder, ExposedCommunicationIsWaitingWhileTheComputeLaneIsIdle) {
   recorder.AddWait(0, 5'000'000'000, 6'000'000'000);   // none of it is
   recorder.Complete(0);
   EXPECT_DOUBLE_EQ(recorder.LastComplete()->exposed_communication_seconds, 3);
+}
+
+TEST(OptimizerSeconds, RunsFromTheLastCallToTheLastDelivery) {
+  StepMetrics early, late;
+  early.step_called = 1'000'000'000;
+  early.last_delivered = 5'000'000'000;
+  late.step_called = 3'000'000'000;
+  late.last_delivered = 4'500'000'000;
+  EXPECT_DOUBLE_EQ(OptimizerSeconds({early, late}), 2);
+  EXPECT_DOUBLE_EQ(OptimizerSeconds({}), 0);
 }
 
 TEST(Imbalance, IsTheSlowestOverTheMean) {

@@ -46,7 +46,9 @@ Summary Summarize(const RunReport& report) {
   constexpr int kInter = static_cast<int>(Lane::kInter);
   Summary s{};
   s.step = Median(report.step_seconds);
-  s.optimizer = MedianOfMost(report, [](const auto& m) { return m.optimizer_seconds; });
+  std::vector<double> optimizer;
+  for (const auto& ranks : report.metrics) optimizer.push_back(OptimizerSeconds(ranks));
+  s.optimizer = Median(std::move(optimizer));
   s.exposed = MedianOfMost(report, [](const auto& m) { return m.exposed_communication_seconds; });
   s.ns = MedianOfMost(report, [](const auto& m) { return m.ns_seconds; });
   s.compute = MedianOfMost(report, [](const auto& m) { return m.compute_seconds; });
