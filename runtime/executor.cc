@@ -20,8 +20,10 @@ int Parity(std::int64_t step) { return static_cast<int>(step & 1); }
 Executor::Executor(const Context& context) : context_(context) {
   staging_ = context_.device.CreateStream("weft staging");
   for (int lane = 0; lane < kLaneCount; ++lane) {
-    streams_[lane] =
-        context_.device.CreateStream(absl::StrCat("weft ", View(Name(static_cast<Lane>(lane)))));
+    const auto priority = static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kNormal
+                                                                    : StreamPriority::kHigh;
+    streams_[lane] = context_.device.CreateStream(
+        absl::StrCat("weft ", View(Name(static_cast<Lane>(lane)))), priority);
   }
   caller_event_ = context_.device.CreateEvent();
   BuildLocalOps();

@@ -15,8 +15,9 @@ HostDevice::HostDevice(const HostDeviceOptions& options)
       clock_(options.clock != nullptr ? *options.clock : Clock::Steady()),
       math_(MatMulOptions{.threads = options.threads}) {}
 
-std::unique_ptr<Stream> HostDevice::CreateStream(std::string name) {
-  return std::make_unique<HostStream>(std::move(name), threads_, clock_);
+std::unique_ptr<Stream> HostDevice::CreateStream(std::string name,
+                                                  StreamPriority priority) {
+  return std::make_unique<HostStream>(std::move(name), threads_, priority, clock_);
 }
 
 std::unique_ptr<Event> HostDevice::CreateEvent() { return std::make_unique<HostEvent>(clock_); }

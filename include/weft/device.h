@@ -16,6 +16,11 @@
 
 namespace weft {
 
+// kHigh is for work that is short and that others wait for, like collectives: when the device is
+// short of room it goes first. A hint; on the host it needs the right to raise a thread's priority
+// (CAP_SYS_NICE) and is ignored without.
+enum class StreamPriority { kNormal, kHigh };
+
 // One rank's device. Thread-safe. Outlives everything it created.
 class Device {
  public:
@@ -24,7 +29,8 @@ class Device {
   // "host", later "cuda".
   virtual std::string_view kind() const = 0;
 
-  virtual std::unique_ptr<Stream> CreateStream(std::string name) = 0;
+  virtual std::unique_ptr<Stream> CreateStream(
+      std::string name, StreamPriority priority = StreamPriority::kNormal) = 0;
   virtual std::unique_ptr<Event> CreateEvent() = 0;
 
   // ResourceExhausted when there is no memory.
