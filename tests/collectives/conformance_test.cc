@@ -1,6 +1,7 @@
 // What every transport promises about results, against a serial float64 reference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <tuple>
@@ -59,7 +60,11 @@ std::vector<Step> EveryStep(int size) {
   std::uint64_t seed = Seed();
   for (int kind = 0; kind < kKinds; ++kind) {
     for (const auto& counts : shapes) {
-      for (int root = 0; root < size; ++root) {
+      const bool rootless = static_cast<Kind>(kind) == Kind::kAllReduce ||
+                            static_cast<Kind>(kind) == Kind::kAllGather ||
+                            static_cast<Kind>(kind) == Kind::kReduceScatter;
+      // Without a root, two rounds have every variant in place and not.
+      for (int root = 0; root < (rootless ? std::min(size, 2) : size); ++root) {
         for (int variant = 0; variant < 4; ++variant) {
           Step step{static_cast<Kind>(kind), counts};
           step.dtype = variant < 2 ? DType::kF32 : DType::kBF16;

@@ -48,7 +48,8 @@ std::vector<Place> Places(World& world, const std::string& name, const std::vect
 
 class Failure : public ::testing::TestWithParam<std::string> {
  protected:
-  static constexpr absl::Duration kShort = absl::Milliseconds(400);
+  // Long beside what the ranks of a busy machine come apart by.
+  static constexpr absl::Duration kShort = absl::Seconds(2);
 };
 
 TEST_P(Failure, ARankThatNeverComesIsNamedOnEveryOther) {
@@ -65,7 +66,7 @@ TEST_P(Failure, ARankThatNeverComesIsNamedOnEveryOther) {
     EXPECT_EQ(first[rank].code(), absl::StatusCode::kDeadlineExceeded) << first[rank];
     EXPECT_THAT(Text(first[rank]),
                 AllOf(HasSubstr(absl::StrCat("communicator 'inter 1' (rank ", rank, "):")),
-                      HasSubstr("waited 400ms for rank 3 in all-reduce of matrix 'blk.0.wq'")));
+                      HasSubstr("waited 2s for rank 3 in all-reduce of matrix 'blk.0.wq'")));
     EXPECT_EQ(places[rank].communicator->status(), first[rank]);
     EXPECT_THAT(Text(story[rank]), HasSubstr("for rank 3 in all-reduce of matrix 'blk.0.wq'"));
     // Dead: the same status at once, and nothing is enqueued.
@@ -302,7 +303,7 @@ TEST_P(Failure, TheCreationOfACommunicatorNamesWhoDidNotCome) {
   OnEachRank(2, [&](int rank) {
     const auto created = world.transport(rank).CreateCommunicator("all", {0, 1, 2});
     EXPECT_EQ(created.status().code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_THAT(Text(created.status()), HasSubstr("waited 400ms for rank 2 in its creation"));
+    EXPECT_THAT(Text(created.status()), HasSubstr("waited 2s for rank 2 in its creation"));
   });
 }
 

@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(GlooProcesses, KilledDuring,
 
 TEST(GlooProcesses, ARankThatStopsIsNamedWhenTheDeadlinePasses) {
   const TemporaryDirectory store;
-  constexpr absl::Duration kDeadline = absl::Seconds(2);
+  constexpr absl::Duration kDeadline = absl::Seconds(5);
   auto ranks = Start(store.path(), kDeadline, "all-reduce", 0);
   ranks[kVictim]->Signal(SIGSTOP);
   const Nanos since = Clock::Steady().Now();

@@ -70,10 +70,10 @@ int main(int argc, char** argv) {
     Say("cannot start: " + status.ToString());
     return 1;
   }
+  std::vector<float> large(std::size_t{8} << 20, 1.0f);
   Say("ready");
   if (std::getchar() == EOF) return 1;
   Say("going");
-  std::vector<float> large(std::size_t{8} << 20, 1.0f);
   bool first = true;
   while (status.ok()) {
     status = Enqueue(argv[5], **communicator, stream, large, std::atoi(argv[6]));
