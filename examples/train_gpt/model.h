@@ -14,7 +14,7 @@ namespace train_gpt {
 struct GptConfig {
   int vocabulary = 65;
   int context = 64;  // longest sequence
-  int width = 256;   // a multiple of heads
+  int width = 384;   // a multiple of heads
   int blocks = 3;
   int heads = 4;
 };

@@ -116,8 +116,8 @@ class CountingDevice final : public Device {
   explicit CountingDevice(Device& inner) : counts(inner.math()), inner_(inner) {}
 
   std::string_view kind() const override { return inner_.kind(); }
-  std::unique_ptr<Stream> CreateStream(std::string name) override {
-    return inner_.CreateStream(std::move(name));
+  std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
+    return inner_.CreateStream(std::move(name), priority);
   }
   std::unique_ptr<Event> CreateEvent() override { return inner_.CreateEvent(); }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override {
