@@ -3,12 +3,12 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <dnnl.hpp>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
-#include <dnnl.hpp>
 
 namespace weft::bench {
 namespace {

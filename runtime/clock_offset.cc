@@ -9,8 +9,7 @@
 
 namespace weft::runtime {
 
-absl::StatusOr<Nanos> OffsetToRankZero(const Clock& clock, int rank,
-                                       Communicators& communicators) {
+absl::StatusOr<Nanos> OffsetToRankZero(const Clock& clock, int rank, Communicators& communicators) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> hosts,
                         communicators.ExchangeNumbers({base::HostId()}, "clock"));
   if (std::all_of(hosts.begin(), hosts.end(),

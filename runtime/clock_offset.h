@@ -9,7 +9,6 @@ namespace weft::runtime {
 
 // Collective. What to add to this rank's clock to get rank 0's: 0 for ranks that share a host (and
 // so its monotonic clock), otherwise estimated from moments at which all ranks left a barrier.
-absl::StatusOr<Nanos> OffsetToRankZero(const Clock& clock, int rank,
-                                       Communicators& communicators);
+absl::StatusOr<Nanos> OffsetToRankZero(const Clock& clock, int rank, Communicators& communicators);
 
 }  // namespace weft::runtime

@@ -20,8 +20,7 @@ class Communicators {
  public:
   // Creates the communicator of the world (none for a world of one).
   static absl::StatusOr<std::unique_ptr<Communicators>> Create(const std::string& prefix,
-                                                               Device& device,
-                                                               Transport& transport,
+                                                               Device& device, Transport& transport,
                                                                absl::Duration deadline);
 
   // Creates, one after another and in the plan's order, those of the plan's other groups that this

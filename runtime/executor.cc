@@ -20,8 +20,8 @@ int Parity(std::int64_t step) { return static_cast<int>(step & 1); }
 Executor::Executor(const Context& context) : context_(context) {
   staging_ = context_.device.CreateStream("weft staging");
   for (int lane = 0; lane < kLaneCount; ++lane) {
-    const auto priority = static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kNormal
-                                                                    : StreamPriority::kHigh;
+    const auto priority =
+        static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kNormal : StreamPriority::kHigh;
     streams_[lane] = context_.device.CreateStream(
         absl::StrCat("weft ", View(Name(static_cast<Lane>(lane)))), priority);
   }
@@ -112,9 +112,8 @@ absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, c
   state.staged_in_stream = false;
   if (slot == nullptr) return absl::OkStatus();
   const PlanMatrix& plan = context_.plan.matrices[matrix];
-  const std::size_t bytes =
-      SlotRows(context_.plan, matrix, Slot::kGradient, context_.rank) * plan.cols *
-      SizeOf(plan.dtype);
+  const std::size_t bytes = SlotRows(context_.plan, matrix, Slot::kGradient, context_.rank) *
+                            plan.cols * SizeOf(plan.dtype);
   const int before = Parity(step_ - 1);
   if (gradient != nullptr && ready == nullptr) {
     for (const int reader : state.gradient_readers) {
@@ -147,9 +146,8 @@ void Executor::Announce(std::int32_t matrix, std::shared_ptr<JobState> job, doub
 
 bool Executor::Ready(const LocalOp& local) const {
   const Op& op = OpOf(local);
-  const bool fired = op.trigger == Trigger::kStepClosed
-                         ? closed_
-                         : matrices_[op.matrix].announced_step == step_;
+  const bool fired =
+      op.trigger == Trigger::kStepClosed ? closed_ : matrices_[op.matrix].announced_step == step_;
   if (!fired) return false;
   return std::all_of(local.after.begin(), local.after.end(),
                      [&](int before) { return ops_[before].issued_step == step_; });
@@ -201,9 +199,9 @@ absl::Status Executor::Issue(int index) {
     const std::string what =
         op.matrix >= 0 ? absl::StrCat("matrix '", context_.plan.matrices[op.matrix].name, "'")
                        : std::string("the step");
-    status = absl::Status(status.code(), absl::StrCat("rank ", context_.rank, ": ",
-                                                      View(Name(op.kind)), " of ", what,
-                                                      " in step ", step_, ": ", status.message()));
+    status = absl::Status(
+        status.code(), absl::StrCat("rank ", context_.rank, ": ", View(Name(op.kind)), " of ", what,
+                                    " in step ", step_, ": ", status.message()));
     stream.Abort(status);
   }
   if (op.kind == OpKind::kVerdict) {
@@ -267,8 +265,7 @@ void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobS
     context_.recorder.AddOp(step, op, local.begin[parity], local.end[parity], local.delivers);
     if (op.matrix >= 0) Count(op, step, !outcome.ok());
     if (context_.trace != nullptr) {
-      context_.trace->Add(
-          Trace::OpSpan{step, local.id, local.begin[parity], local.end[parity]});
+      context_.trace->Add(Trace::OpSpan{step, local.id, local.begin[parity], local.end[parity]});
     }
     status = outcome;
   }
@@ -296,8 +293,7 @@ void Executor::Count(const Op& op, std::int64_t step, bool skipped) {
   }
   if (skipped) return;
   if (op.kind == OpKind::kOrthogonalize) ++counters.ns_runs;
-  if (op.kind == OpKind::kApply || op.kind == OpKind::kElementwise ||
-      op.kind == OpKind::kCustom) {
+  if (op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom) {
     ++counters.updates;
   }
 }

@@ -63,8 +63,7 @@ class Executor {
   // or zeros when `gradient` is null and the slot is not empty.
   absl::Status TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready);
   // The job's ops may be issued from now on.
-  void Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr,
-                double weight_decay);
+  void Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr, double weight_decay);
   // Issues everything that may be issued.
   absl::Status IssueReady();
   // Fires the trigger kStepClosed, issues the rest of the step and opens the next one. Work that

@@ -79,10 +79,9 @@ absl::Status JobState::Wait(Stage stage, absl::Duration timeout) const {
   if (!state.issued) return NotIssued(stage);
   while (!state.done) {
     if (!clock_.WaitUntil(changed_, lock, deadline) && !state.done) {
-      return absl::DeadlineExceededError(absl::StrCat("matrix '", matrix_, "': stage ",
-                                                      View(Name(stage)), " of step ", step_,
-                                                      " not reached within ",
-                                                      absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(
+          absl::StrCat("matrix '", matrix_, "': stage ", View(Name(stage)), " of step ", step_,
+                       " not reached within ", absl::FormatDuration(timeout)));
     }
   }
   const absl::Status status = state.status;

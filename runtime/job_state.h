@@ -29,7 +29,11 @@ class JobState {
  public:
   JobState(std::string matrix, MatrixId id, std::int64_t step, Clock& clock,
            CompletionQueue* completions)
-      : matrix_(std::move(matrix)), id_(id), step_(step), clock_(clock), completions_(completions) {}
+      : matrix_(std::move(matrix)),
+        id_(id),
+        step_(step),
+        clock_(clock),
+        completions_(completions) {}
 
   const std::string& matrix() const { return matrix_; }
   std::int64_t step() const { return step_; }

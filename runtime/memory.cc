@@ -31,8 +31,7 @@ absl::StatusOr<std::unique_ptr<Memory>> Memory::Create(Device& device, const Pla
   memory->states_.resize(specs.size());
   std::unique_ptr<Stream> stream = device.CreateStream("weft memory");
 
-  const auto allocate = [&](const std::string& name,
-                            std::size_t bytes) -> absl::StatusOr<Buffer*> {
+  const auto allocate = [&](const std::string& name, std::size_t bytes) -> absl::StatusOr<Buffer*> {
     absl::StatusOr<std::unique_ptr<Buffer>> buffer = device.Allocate(bytes);
     if (!buffer.ok()) {
       return absl::Status(buffer.status().code(),

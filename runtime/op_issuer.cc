@@ -17,8 +17,7 @@ absl::StatusOr<std::unique_ptr<OpIssuer>> OpIssuer::Create(Device& device, const
                                                            const std::vector<MatrixSpec>& specs,
                                                            int rank, const Memory& memory,
                                                            const Communicators& communicators) {
-  std::unique_ptr<OpIssuer> issuer(
-      new OpIssuer(device, plan, specs, rank, memory, communicators));
+  std::unique_ptr<OpIssuer> issuer(new OpIssuer(device, plan, specs, rank, memory, communicators));
   WEFT_RETURN_IF_ERROR(issuer->PrepareKernels());
   return issuer;
 }
@@ -48,8 +47,8 @@ absl::Status OpIssuer::PrepareKernels() {
       by_matrix_[op.matrix] = by_matrix_[*found];
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(auto run, update::NewtonSchulz::Create(device_, options, spec.rows,
-                                                                 spec.cols));
+    WEFT_ASSIGN_OR_RETURN(auto run,
+                          update::NewtonSchulz::Create(device_, options, spec.rows, spec.cols));
     workspace_bytes = std::max(workspace_bytes, run->workspace_bytes());
     by_matrix_[op.matrix] = run.get();
     newton_schulz_.push_back(std::move(run));
@@ -107,8 +106,7 @@ absl::Status OpIssuer::IssueCollective(const Op& op, Stream& stream,
     case OpKind::kBroadcast:
       return communicator->Broadcast(stream, target, matrix.rows * matrix.cols * width, root, tag);
     case OpKind::kAllGather:
-      return communicator->AllGatherV(stream, source, target, PerMember(op, op.source, width),
-                                      tag);
+      return communicator->AllGatherV(stream, source, target, PerMember(op, op.source, width), tag);
     case OpKind::kReduceScatter:
       return communicator->ReduceScatterV(stream, source, target, PerMember(op, op.target, 1),
                                           dtype, ReduceOp::kSum, tag);

@@ -21,7 +21,7 @@ namespace weft::runtime {
 // What differs from step to step.
 struct StepArguments {
   std::int64_t step = 0;
-  double lr = 0;            // of the op's matrix in this step
+  double lr = 0;  // of the op's matrix in this step
   double weight_decay = 0;
   const float* skip = nullptr;  // device memory: nonzero once the step is to change nothing
   float* verdict = nullptr;     // device memory, one per matrix; kVerdict reduces it in place

@@ -20,11 +20,10 @@ absl::Status Bad(const MatrixSpec& spec, const std::string& what) {
 }
 
 std::string Describe(const NewtonSchulzOptions& options) {
-  std::string text = absl::StrCat("iterations ", options.iterations, ", operands ",
-                                  View(Name(options.operand_type)), ", segments [",
-                                  absl::StrJoin(options.segments, ","), "], floor ",
-                                  options.norm_floor, options.clamp_to_floor ? " clamped" : "",
-                                  ", coefficients");
+  std::string text = absl::StrCat(
+      "iterations ", options.iterations, ", operands ", View(Name(options.operand_type)),
+      ", segments [", absl::StrJoin(options.segments, ","), "], floor ", options.norm_floor,
+      options.clamp_to_floor ? " clamped" : "", ", coefficients");
   for (const Triple& triple : options.coefficients.triples) {
     absl::StrAppend(&text, " (", triple.a, ",", triple.b, ",", triple.c, ")");
   }
@@ -44,8 +43,8 @@ std::string Describe(const Rule& rule) {
                         ", eps ", adamw->eps, ", weight decay ", adamw->weight_decay);
   }
   const auto& custom = std::get<CustomRule>(rule);
-  return absl::StrCat("custom, state ", custom.state_bytes_per_element, " bytes per element, flops ",
-                      custom.flops);
+  return absl::StrCat("custom, state ", custom.state_bytes_per_element,
+                      " bytes per element, flops ", custom.flops);
 }
 
 }  // namespace
@@ -80,16 +79,16 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
     std::vector<std::int64_t> shards = spec.shard_rows;
     if (shards.empty()) shards = DefaultShardRows(spec.rows, world);
     if (static_cast<int>(shards.size()) != world) {
-      return Bad(spec, absl::StrCat("shard_rows has ", shards.size(), " entries for ", world,
-                                    " ranks"));
+      return Bad(spec,
+                 absl::StrCat("shard_rows has ", shards.size(), " entries for ", world, " ranks"));
     }
     for (std::int64_t rows : shards) {
       if (rows < 0) return Bad(spec, "shard_rows has a negative entry");
     }
     const std::int64_t sum = std::accumulate(shards.begin(), shards.end(), std::int64_t{0});
     if (sum != spec.rows) {
-      return Bad(spec, absl::StrCat("shard_rows add up to ", sum, ", not to its ", spec.rows,
-                                    " rows"));
+      return Bad(spec,
+                 absl::StrCat("shard_rows add up to ", sum, ", not to its ", spec.rows, " rows"));
     }
     if (rank >= 0) rows_here = shards[rank];
   } else if (!spec.shard_rows.empty()) {
@@ -102,7 +101,8 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) rule = Validate(*muon);
   if (const auto* adamw = std::get_if<AdamWOptions>(&spec.rule)) rule = Validate(*adamw);
   if (const auto* custom = std::get_if<CustomRule>(&spec.rule)) {
-    if (!custom->enqueue && rank >= 0) rule = absl::InvalidArgumentError("the rule has no function");
+    if (!custom->enqueue && rank >= 0)
+      rule = absl::InvalidArgumentError("the rule has no function");
     if (custom->state_bytes_per_element < 0 || custom->flops < 0) {
       rule = absl::InvalidArgumentError("the rule's state or flops are negative");
     }
@@ -191,9 +191,9 @@ absl::Status CompareManifests(const std::vector<std::string>& manifests) {
   for (std::size_t i = 0; i < longest; ++i) {
     for (std::size_t rank = 1; rank < lines.size(); ++rank) {
       if (line(rank, i) == line(0, i)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("ranks registered different things: rank 0 has ",
-                                                     line(0, i), "; rank ", rank, " has ",
-                                                     line(rank, i)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("ranks registered different things: rank 0 has ", line(0, i), "; rank ",
+                       rank, " has ", line(rank, i)));
     }
   }
   return absl::OkStatus();

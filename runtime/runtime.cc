@@ -87,9 +87,7 @@ class RuntimeImpl final : public Runtime {
   std::vector<MatrixCounters> Counters() const override;
   std::vector<std::string> WithoutGradient(std::int64_t steps) const override;
   std::vector<Decision> Decisions() const override { return decisions_.Entries(); }
-  std::string DescribeDecisions() const override {
-    return Describe(decisions_.Entries(), plan_);
-  }
+  std::string DescribeDecisions() const override { return Describe(decisions_.Entries(), plan_); }
   void AddTraceSpan(std::string name, Nanos begin, Nanos end) override {
     if (trace_ != nullptr) trace_->Add(Trace::UserSpan{std::move(name), begin, end});
   }
@@ -119,7 +117,7 @@ class RuntimeImpl final : public Runtime {
   std::vector<std::shared_ptr<JobState>> open_jobs_;
   std::vector<std::shared_ptr<JobState>> closed_jobs_;
   std::vector<std::pair<double, double>> last_values_;  // lr and weight decay by matrix
-  Nanos clock_offset_ = 0;  // to rank 0's clock
+  Nanos clock_offset_ = 0;                              // to rank 0's clock
   std::unique_ptr<Communicators> communicators_;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<OpIssuer> issuer_;
@@ -134,8 +132,7 @@ absl::StatusOr<MatrixId> RuntimeImpl::AddMatrix(MatrixSpec spec) {
   }
   WEFT_RETURN_IF_ERROR(CheckSpec(spec, transport_.size(), transport_.rank()));
   if (!names_.insert(spec.name).second) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("matrix '", spec.name, "' is registered twice"));
+    return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "' is registered twice"));
   }
   CompleteSpec(spec, transport_.size());
   specs_.push_back(std::move(spec));
@@ -180,8 +177,8 @@ absl::Status RuntimeImpl::Commit() {
   WEFT_ASSIGN_OR_RETURN(issuer_, OpIssuer::Create(device_, plan_, specs_, transport_.rank(),
                                                   *memory_, *communicators_));
   WEFT_ASSIGN_OR_RETURN(verdict_, Verdict::Create(device_, plan_, options_.missing_gradient));
-  WEFT_ASSIGN_OR_RETURN(clock_offset_, OffsetToRankZero(device_.clock(), transport_.rank(),
-                                                        *communicators_));
+  WEFT_ASSIGN_OR_RETURN(clock_offset_,
+                        OffsetToRankZero(device_.clock(), transport_.rank(), *communicators_));
   if (trace_ != nullptr) trace_->set_offset(clock_offset_);
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     layers_[specs_[i].layer].push_back(static_cast<MatrixId>(i));
@@ -190,9 +187,9 @@ absl::Status RuntimeImpl::Commit() {
   open_jobs_.resize(specs_.size());
   closed_jobs_.resize(specs_.size());
   WEFT_RETURN_IF_ERROR(communicators_->Barrier("warm-up"));
-  executor_ = std::make_unique<Executor>(Executor::Context{
-      device_, transport_, plan_, specs_, transport_.rank(), *memory_, *issuer_, *verdict_,
-      *recorder_, decisions_, trace_.get(), options_.deadline});
+  executor_ = std::make_unique<Executor>(
+      Executor::Context{device_, transport_, plan_, specs_, transport_.rank(), *memory_, *issuer_,
+                        *verdict_, *recorder_, decisions_, trace_.get(), options_.deadline});
   return absl::OkStatus();
 }
 
@@ -228,8 +225,8 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
   const MatrixSpec& spec = specs_[job.matrix];
   const std::int64_t step = executor_->step();
   if (open_jobs_[job.matrix] != nullptr) {
-    return absl::AlreadyExistsError(absl::StrCat("matrix '", spec.name,
-                                                 "' already has a gradient in step ", step));
+    return absl::AlreadyExistsError(
+        absl::StrCat("matrix '", spec.name, "' already has a gradient in step ", step));
   }
   const std::int64_t elements =
       spec.cols * (spec.layout == Layout::kSharded && spec.gradient == GradientKind::kReduced
@@ -400,9 +397,8 @@ absl::Status RuntimeImpl::WriteTrace(const std::string& path) {
   absl::Status written;
   if (transport_.rank() == 0) {
     const std::string file = TraceFile(events);
-    written = WriteFileAtomically(path, absl::MakeConstSpan(
-                                            reinterpret_cast<const std::byte*>(file.data()),
-                                            file.size()));
+    written = WriteFileAtomically(
+        path, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(file.data()), file.size()));
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> failed,
                         communicators_->ExchangeNumbers({written.ok() ? 0 : 1}, "trace"));
@@ -424,9 +420,9 @@ void RuntimeImpl::Shutdown() {
   } else if (executor_->failure().ok() && executor_->step() > 0) {
     (void)executor_->WaitForStep(executor_->step() - 1);
   }
-  const absl::Status ended =
-      executor_->failure().ok() ? absl::CancelledError("the runtime was destroyed")
-                                : executor_->failure();
+  const absl::Status ended = executor_->failure().ok()
+                                 ? absl::CancelledError("the runtime was destroyed")
+                                 : executor_->failure();
   executor_.reset();
   for (const auto& jobs : {open_jobs_, closed_jobs_}) {
     for (const auto& job : jobs) {
@@ -442,10 +438,10 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(const RuntimeOptions& o
                                                          Device& device, Transport& transport) {
   WEFT_RETURN_IF_ERROR(runtime::CheckOptions(options));
   if (options.topology.grid.size() != transport.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "topology: its grid of ", options.topology.grid.nodes, " x ",
-        options.topology.grid.ranks_per_node, " is not the transport's ", transport.size(),
-        " ranks"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("topology: its grid of ", options.topology.grid.nodes, " x ",
+                     options.topology.grid.ranks_per_node, " is not the transport's ",
+                     transport.size(), " ranks"));
   }
   return std::make_unique<runtime::RuntimeImpl>(options, device, transport);
 }

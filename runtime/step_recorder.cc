@@ -76,8 +76,8 @@ StepMetrics StepRecorder::Summarize(const Record& record) {
   for (const Span& wait : record.waits) {
     exposed += wait.second - wait.first;
     for (const Span& busy : record.compute) {
-      exposed -= std::max<Nanos>(
-          0, std::min(wait.second, busy.second) - std::max(wait.first, busy.first));
+      exposed -=
+          std::max<Nanos>(0, std::min(wait.second, busy.second) - std::max(wait.first, busy.first));
     }
   }
   metrics.exposed_communication_seconds = kSecondsPerNano * static_cast<double>(exposed);

@@ -38,8 +38,8 @@ class Trace {
   void set_offset(Nanos offset) { offset_ = offset; }
 
   // This rank's events, comma-separated JSON objects without surrounding brackets: pid = rank,
-  // tid = lane (3 is the trainer); a slice per op; a flow arrow per dependency that crosses lanes; an
-  // asynchronous track per job. `origin` (rank 0's clock) becomes time 0.
+  // tid = lane (3 is the trainer); a slice per op; a flow arrow per dependency that crosses lanes;
+  // an asynchronous track per job. `origin` (rank 0's clock) becomes time 0.
   std::string ToJson(const Plan& plan, Nanos origin) const;
 
   // Earliest time recorded, on rank 0's clock; 0 if there is nothing.

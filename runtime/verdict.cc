@@ -7,9 +7,9 @@ namespace weft::runtime {
 namespace {
 
 // Exact in fp32 for worlds up to 2^24 ranks.
-constexpr float kNothing = 0;   // no gradient, and that is allowed
+constexpr float kNothing = 0;  // no gradient, and that is allowed
 constexpr float kPresent = 1;
-constexpr float kMissing = 2;   // plus the rank
+constexpr float kMissing = 2;  // plus the rank
 
 }  // namespace
 
@@ -29,8 +29,7 @@ absl::Status Verdict::Set(std::int64_t step, const std::vector<bool>& has_gradie
   std::vector<float> values(has_gradient.size(), kPresent);
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (has_gradient[i]) continue;
-    values[i] =
-        policy_ == MissingGradient::kError ? kMissing + static_cast<float>(rank) : kNothing;
+    values[i] = policy_ == MissingGradient::kError ? kMissing + static_cast<float>(rank) : kNothing;
   }
   return device_->CopyNow(this->values(step), values.data(), values.size() * sizeof(float));
 }

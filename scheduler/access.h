@@ -29,8 +29,8 @@ struct Accesses {
   const Access* end() const { return items.data() + count; }
 };
 
-// For a member of the op's group. Whatever runs once the step is closed reads the verdict: it forbids
-// writes of weights and state, and tells how every later stage of a job has come out.
+// For a member of the op's group. Whatever runs once the step is closed reads the verdict: it
+// forbids writes of weights and state, and tells how every later stage of a job has come out.
 Accesses AccessesOf(const Op& op, int rank);
 
 inline bool IsRooted(OpKind kind) {

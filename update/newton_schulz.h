@@ -35,8 +35,8 @@ class NewtonSchulz {
   absl::Status Enqueue(Stream& stream, const float* update, float* direction, void* workspace);
 
  private:
-  NewtonSchulz(Device& device, const NewtonSchulzOptions& options, Recipe recipe,
-               std::int64_t rows, std::int64_t cols, std::int64_t batch);
+  NewtonSchulz(Device& device, const NewtonSchulzOptions& options, Recipe recipe, std::int64_t rows,
+               std::int64_t cols, std::int64_t batch);
 
   Matrix Operand(update::Operand operand, void* workspace) const;
   Product ProductOf(const RecipeStep& step, void* workspace) const;

@@ -51,8 +51,8 @@ struct Recipe {
 
 // The segments that `options` ask for on an m x n matrix: the given ones, or the chosen ones.
 // InvalidArgument as Validate().
-absl::StatusOr<std::vector<int>> ResolveSegments(const NewtonSchulzOptions& options,
-                                                 std::int64_t m, std::int64_t n);
+absl::StatusOr<std::vector<int>> ResolveSegments(const NewtonSchulzOptions& options, std::int64_t m,
+                                                 std::int64_t n);
 
 // The recipe for rows x cols matrices (the long side may be either).
 absl::StatusOr<Recipe> MakeRecipe(const NewtonSchulzOptions& options, std::int64_t rows,

@@ -15,8 +15,7 @@ HostDevice::HostDevice(const HostDeviceOptions& options)
       clock_(options.clock != nullptr ? *options.clock : Clock::Steady()),
       math_(MatMulOptions{.threads = options.threads}) {}
 
-std::unique_ptr<Stream> HostDevice::CreateStream(std::string name,
-                                                  StreamPriority priority) {
+std::unique_ptr<Stream> HostDevice::CreateStream(std::string name, StreamPriority priority) {
   return std::make_unique<HostStream>(std::move(name), threads_, priority, clock_);
 }
 

@@ -156,7 +156,8 @@ void PrintSetting(const TrainerOptions& options) {
 
 constexpr char kLegend[] =
     "\nheld-out: mean loss on the same held-out windows after the last step. Times: slowest rank, "
-    "median step.\noptimizer: from the last rank's Step() to the last delivery. exposed: waits that no compute of "
+    "median step.\noptimizer: from the last rank's Step() to the last delivery. exposed: waits "
+    "that no compute of "
     "the rank covered.\nintra, inter: payload of Weft's collectives per step on the busiest "
     "rank.\n";
 

@@ -45,7 +45,8 @@ class JobState;
 //
 // A stage is reached on this rank when the last of this rank's work towards it is done. A stage
 // that this rank has no work for (NS on a rank that does not own the matrix) is reached with the
-// next one it has work for, since only then is it known here; if there is none, with the one before.
+// next one it has work for, since only then is it known here; if there is none, with the one
+// before.
 class Job {
  public:
   Job() = default;

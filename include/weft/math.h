@@ -68,13 +68,13 @@ class Math {
   virtual absl::Status Convert(Stream& stream, const Matrix& x, bool transpose,
                                const Matrix& y) = 0;
 
-  // Y = X + shift * I per matrix of the batch; square, of one dtype, formed in fp32 and rounded once.
-  // X and Y do not overlap.
+  // Y = X + shift * I per matrix of the batch; square, of one dtype, formed in fp32 and rounded
+  // once. X and Y do not overlap.
   virtual absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
                                      const Matrix& y) = 0;
 
-  // The kernels below change state or weights. Their `skip` is device memory, or null: when *skip is
-  // not 0 at the time the item runs, the item writes nothing.
+  // The kernels below change state or weights. Their `skip` is device memory, or null: when *skip
+  // is not 0 at the time the item runs, the item writes nothing.
 
   // M <- mu * M + (1 - mu) * s * G;  U <- nesterov ? mu * M + (1 - mu) * s * G : M.
   // `count` elements; G has dtype `gradient_type`, M and U are fp32; s = gradient_scale.

@@ -34,8 +34,8 @@ struct StepMetrics {
   double host_microseconds_per_job = 0;
 };
 
-// What the optimizer adds to a step once every gradient is there: from the last rank's call of Step()
-// to the last delivery on any rank. Requires metrics on one clock; empty gives 0.
+// What the optimizer adds to a step once every gradient is there: from the last rank's call of
+// Step() to the last delivery on any rank. Requires metrics on one clock; empty gives 0.
 double OptimizerSeconds(const std::vector<StepMetrics>& ranks);
 
 // Slowest rank's compute_seconds over the mean; 1 is perfect balance. Empty or all zero gives 1.

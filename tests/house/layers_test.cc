@@ -138,8 +138,8 @@ TEST(Layers, EveryIncludeIsAnEdgeOfTheTable) {
       std::string path = is_public ? "include/" + target : target;
       // An example is a project of its own: its root is examples/.
       if (fs::exists(kRoot / ("examples/" + path))) path = "examples/" + path;
-      ASSERT_TRUE(fs::exists(kRoot / path)) << file << " includes " << target
-                                            << ": not a path from the root";
+      ASSERT_TRUE(fs::exists(kRoot / path))
+          << file << " includes " << target << ": not a path from the root";
       const std::string to = LayerOf(layers, path);
       EXPECT_TRUE(Allowed(layers, file, from, to, is_public))
           << file << " (" << from << ") includes " << target << " (" << to << ")";

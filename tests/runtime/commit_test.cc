@@ -89,8 +89,7 @@ TEST_F(OneRank, HasAnOrderOfCalls) {
   EXPECT_EQ(runtime_->AddMatrix(Spec("late")).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(runtime_->Metrics().status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(runtime_->WriteTrace("/nowhere/t.json").code(),
-            absl::StatusCode::kFailedPrecondition)
+  EXPECT_EQ(runtime_->WriteTrace("/nowhere/t.json").code(), absl::StatusCode::kFailedPrecondition)
       << "tracing is off";
 }
 
@@ -147,8 +146,8 @@ std::array<std::string, 2> CommitDifferent(Change change) {
 // Case 22.
 TEST(CommitCompares, SizesThatDifferAreRefusedWithBothNamed) {
   const auto messages = CommitDifferent([](auto& specs) { specs[1].rows = 200; });
-  EXPECT_THAT(messages[0], AllOf(HasSubstr("'b'"), HasSubstr("100 x 2560"),
-                                 HasSubstr("200 x 2560"), HasSubstr("rank 1")));
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("'b'"), HasSubstr("100 x 2560"), HasSubstr("200 x 2560"),
+                                 HasSubstr("rank 1")));
 }
 
 TEST(CommitCompares, NamesOrderNumberDtypeAndOptions) {

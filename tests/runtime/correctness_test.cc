@@ -247,8 +247,12 @@ TEST(Correctness, Bf16WeightsStayWithinTheirRounding) {
     std::vector<std::uint16_t>& weight = results[rank.rank];
     for (const float value : initial) weight.push_back(to_bf16(value));
     auto runtime = *Runtime::Create(testing::OptionsFor(grid), rank.device, rank.transport);
-    MatrixSpec spec{.name = "w", .rows = 16, .cols = 24, .dtype = DType::kBF16,
-                    .weight = weight.data(), .rule = Muon()};
+    MatrixSpec spec{.name = "w",
+                    .rows = 16,
+                    .cols = 24,
+                    .dtype = DType::kBF16,
+                    .weight = weight.data(),
+                    .rule = Muon()};
     ASSERT_TRUE(runtime->AddMatrix(spec).ok());
     ASSERT_TRUE(runtime->Commit().ok());
     std::vector<std::uint16_t> gradient;

@@ -18,8 +18,8 @@ using testing::RunWorld;
 
 const std::vector<testing::Shape> kShapes = {{6, 4}, {4, 6}, {5, 5}};
 
-std::unique_ptr<Runtime> Commit(const RuntimeOptions& options, testing::Rank rank,
-                                RankModel& model, const Rule& rule = MuonOptions{}) {
+std::unique_ptr<Runtime> Commit(const RuntimeOptions& options, testing::Rank rank, RankModel& model,
+                                const Rule& rule = MuonOptions{}) {
   auto runtime = Runtime::Create(options, rank.device, rank.transport);
   EXPECT_TRUE(runtime.ok()) << runtime.status();
   for (std::size_t m = 0; m < model.size(); ++m) {

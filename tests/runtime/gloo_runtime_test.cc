@@ -48,15 +48,17 @@ std::vector<Ended> RunProcesses(const std::string& mode) {
   fs::create_directory(directory / "store");
   std::vector<pid_t> processes(kSize);
   for (int rank = 0; rank < kSize; ++rank) {
-    std::vector<std::string> arguments = {WEFT_GLOO_WORKER, std::to_string(rank),
-                                          std::to_string(kSize), directory / "store", mode,
+    std::vector<std::string> arguments = {WEFT_GLOO_WORKER,
+                                          std::to_string(rank),
+                                          std::to_string(kSize),
+                                          directory / "store",
+                                          mode,
                                           directory / ("out" + std::to_string(rank))};
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
-    EXPECT_EQ(posix_spawn(&processes[rank], WEFT_GLOO_WORKER, nullptr, nullptr, argv.data(),
-                          environ),
-              0);
+    EXPECT_EQ(
+        posix_spawn(&processes[rank], WEFT_GLOO_WORKER, nullptr, nullptr, argv.data(), environ), 0);
   }
   std::vector<Ended> ended(kSize);
   for (int rank = 0; rank < kSize; ++rank) {
@@ -75,8 +77,7 @@ TEST(GlooRuntime, FourProcessesEqualFourThreadsBitForBit) {
   testing::RunWorld({.grid = grid}, [&](testing::Rank rank) {
     testing::RankModel model({{16, 24}, {24, 16}, {16, 16}, {8, 40}}, Layout::kReplicated,
                              GradientKind::kLocal, rank.rank, kSize, 11);
-    auto runtime =
-        Runtime::Create(testing::OptionsFor(grid), rank.device, rank.transport);
+    auto runtime = Runtime::Create(testing::OptionsFor(grid), rank.device, rank.transport);
     ASSERT_TRUE(runtime.ok()) << runtime.status();
     for (std::size_t m = 0; m < model.size(); ++m) {
       ASSERT_TRUE((*runtime)->AddMatrix(model.Spec(m, MuonOptions{})).ok());

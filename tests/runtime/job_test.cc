@@ -19,8 +19,8 @@ using testing::RunWorld;
 
 const std::vector<testing::Shape> kShapes = {{6, 4}, {4, 6}, {5, 5}};
 
-std::unique_ptr<Runtime> Commit(const RuntimeOptions& options, testing::Rank rank,
-                                RankModel& model, const Rule& rule = MuonOptions{}) {
+std::unique_ptr<Runtime> Commit(const RuntimeOptions& options, testing::Rank rank, RankModel& model,
+                                const Rule& rule = MuonOptions{}) {
   auto runtime = Runtime::Create(options, rank.device, rank.transport);
   EXPECT_TRUE(runtime.ok()) << runtime.status();
   for (std::size_t m = 0; m < model.size(); ++m) {
@@ -194,8 +194,8 @@ TEST(Job, ARefilledGradientBufferChangesNothing) {
             return absl::OkStatus();
           });
           stream->Record(*ready);
-          const auto job = runtime->Submit(
-              {.matrix = m, .gradient = buffers[m].data(), .ready = ready.get()});
+          const auto job =
+              runtime->Submit({.matrix = m, .gradient = buffers[m].data(), .ready = ready.get()});
           ASSERT_TRUE(job.ok()) << job.status();
         }
         ASSERT_TRUE(runtime->Step().ok());
@@ -269,8 +269,7 @@ TEST(Job, ACallersRuleGetsWholeGradientStateAndWeight) {
             const auto* gradient = static_cast<const float*>(context.gradient);
             auto* weight = static_cast<float*>(context.weight);
             for (std::int64_t i = 0; i < context.rows * context.cols; ++i) {
-              context.state[i] =
-                  context.state[i] / 2 + gradient[i] * context.gradient_scale;
+              context.state[i] = context.state[i] / 2 + gradient[i] * context.gradient_scale;
               weight[i] -= static_cast<float>(context.lr) * context.state[i];
             }
             return absl::OkStatus();

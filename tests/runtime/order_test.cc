@@ -24,8 +24,8 @@ std::vector<std::vector<std::vector<float>>> Train(const ProcessGrid& grid, Stra
   std::vector<std::vector<std::vector<float>>> weights(grid.size());
   RunWorld({.grid = grid}, [&](testing::Rank rank) {
     RankModel model(shapes, layout, GradientKind::kLocal, rank.rank, grid.size(), 11);
-    auto runtime = Runtime::Create(testing::OptionsFor(grid, strategy), rank.device,
-                                   rank.transport);
+    auto runtime =
+        Runtime::Create(testing::OptionsFor(grid, strategy), rank.device, rank.transport);
     ASSERT_TRUE(runtime.ok()) << runtime.status();
     for (std::size_t m = 0; m < model.size(); ++m) {
       ASSERT_TRUE((*runtime)->AddMatrix(model.Spec(m, MuonOptions{})).ok());
@@ -63,11 +63,10 @@ TEST(ArrivalOrder, FiftyRandomOrdersGiveEqualBits) {
 // Case 18: groups {0,1}, {2,3} (nodes) and {0,2}, {1,3} (inter), ten steps and more.
 TEST(ArrivalOrder, EveryStrategyAgreesOverTwelveSteps) {
   const ProcessGrid grid{2, 2};
-  for (const auto& [strategy, layout] :
-       {std::pair{Strategy::kReplicated, Layout::kReplicated},
-        std::pair{Strategy::kGather, Layout::kSharded},
-        std::pair{Strategy::kOwner, Layout::kSharded},
-        std::pair{Strategy::kOwner, Layout::kReplicated}}) {
+  for (const auto& [strategy, layout] : {std::pair{Strategy::kReplicated, Layout::kReplicated},
+                                         std::pair{Strategy::kGather, Layout::kSharded},
+                                         std::pair{Strategy::kOwner, Layout::kSharded},
+                                         std::pair{Strategy::kOwner, Layout::kReplicated}}) {
     const auto expected = Train(grid, strategy, layout, 12, 0);
     const std::uint64_t seed = testing::Seed() + 99;
     EXPECT_EQ(Train(grid, strategy, layout, 12, seed), expected)

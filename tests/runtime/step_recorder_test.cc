@@ -6,7 +6,10 @@ namespace weft::runtime {
 namespace {
 
 Op OpOn(Lane lane, OpKind kind, std::int64_t bytes = 0) {
-  return Op{.kind = kind, .lane = lane, .stage = Stage::kReduced, .trigger = Trigger::kStepClosed,
+  return Op{.kind = kind,
+            .lane = lane,
+            .stage = Stage::kReduced,
+            .trigger = Trigger::kStepClosed,
             .bytes = bytes};
 }
 
@@ -49,8 +52,8 @@ TEST(StepRecorder, ExposedCommunicationIsWaitingWhileTheComputeLaneIsIdle) {
   StepRecorder recorder;
   recorder.AddOp(0, OpOn(Lane::kCompute, OpKind::kOrthogonalize), 2'000'000'000, 4'000'000'000,
                  false);
-  recorder.AddWait(0, 0, 3'000'000'000);               // 1 s of it is hidden
-  recorder.AddWait(0, 5'000'000'000, 6'000'000'000);   // none of it is
+  recorder.AddWait(0, 0, 3'000'000'000);              // 1 s of it is hidden
+  recorder.AddWait(0, 5'000'000'000, 6'000'000'000);  // none of it is
   recorder.Complete(0);
   EXPECT_DOUBLE_EQ(recorder.LastComplete()->exposed_communication_seconds, 3);
 }

@@ -18,8 +18,8 @@ using nlohmann::json;
 
 json TraceOf(const ProcessGrid& grid, int steps, const std::string& path) {
   testing::RunWorld({.grid = grid}, [&](testing::Rank rank) {
-    testing::RankModel model({{6, 4}, {4, 6}, {5, 5}, {3, 8}}, Layout::kReplicated, GradientKind::kLocal,
-                             rank.rank, grid.size(), 3);
+    testing::RankModel model({{6, 4}, {4, 6}, {5, 5}, {3, 8}}, Layout::kReplicated,
+                             GradientKind::kLocal, rank.rank, grid.size(), 3);
     RuntimeOptions options = testing::OptionsFor(grid);
     options.trace = true;
     auto runtime = *Runtime::Create(options, rank.device, rank.transport);
