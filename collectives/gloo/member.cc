@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/gloo/algorithms.h"
+#include "collectives/gloo/quiet_pipe.h"
 
 namespace weft::collectives::gloo {
 
@@ -31,6 +32,7 @@ absl::Status GlooMember::Run(const Operation& op) {
   Exchange exchange{
       *session_, *connections, membership(),
       scratch_,  sequence_++,  [this] { return !status().ok() || session_->ended().has_value(); }};
+  const QuietPipe quiet;
   absl::StatusOr<std::optional<Wire::Trouble>> outcome = Perform(exchange, op);
   absl::Status result;
   if (!outcome.ok()) {

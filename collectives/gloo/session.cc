@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "collectives/gloo/member.h"
+#include "collectives/gloo/quiet_pipe.h"
 #include "collectives/member.h"
 
 namespace weft::collectives::gloo {
@@ -44,6 +45,7 @@ absl::StatusOr<std::shared_ptr<::gloo::transport::Device>> OpenDevice(const std:
   }
   absl::StatusOr<std::shared_ptr<::gloo::transport::Device>> opened;
   std::thread opener([&] {
+    const QuietPipe quiet;  // for gloo's socket thread, which inherits the mask
     // gloo's socket thread spins while another thread holds a connection's lock. As a batch thread
     // (the policy is inherited) it does not preempt the one that holds it when woken, which on busy
     // cores otherwise costs a whole time slice per message.
