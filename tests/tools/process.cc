@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 
 #include "tests/tools/temporary_folder.h"
 
@@ -69,6 +70,14 @@ Running::~Running() {
 
 void Running::Signal(int number) {
   if (pid_ > 0) ::kill(pid_, number);
+}
+
+std::vector<pid_t> Running::Children() const {
+  const std::string pid = std::to_string(pid_);
+  std::ifstream file("/proc/" + pid + "/task/" + pid + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child; file >> child;) children.push_back(child);
+  return children;
 }
 
 int Running::Wait() {

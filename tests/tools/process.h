@@ -27,6 +27,8 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   void Signal(int number);
+  // Process ids of its children now, oldest first.
+  std::vector<pid_t> Children() const;
   int Wait();
 
  private:

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/tools/process.h"
 #include "tests/tools/small_model.h"
@@ -245,6 +247,24 @@ TEST_F(RunOnce, GlooRankAloneEndsAtTheDeadlineAndSaysWhoIsMissing) {
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.err, HasSubstr("weft: "));
   EXPECT_THAT(run.err, HasSubstr("1"));
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+// One rank is killed while all work: the launcher says which and ends the others.
+TEST_F(RunOnce, KilledRankEndsTheGlooRun) {
+  const TemporaryFolder stores;
+  Running run(Weft({"run", model_, "--transport", "gloo", "--ranks-per-node", "3", "--steps",
+                    "100000000", "--out", out_}),
+              {"TMPDIR=" + stores / "."});
+  std::vector<pid_t> ranks;
+  while (ranks.size() < 3) {
+    ranks = run.Children();
+    std::this_thread::yield();
+  }
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
+  EXPECT_EQ(run.Wait(), 128 + SIGKILL);
+  EXPECT_EQ(stores.Files(), 0u);
+  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0);
   EXPECT_FALSE(std::filesystem::exists(out_));
 }
 
