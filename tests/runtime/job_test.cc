@@ -7,29 +7,19 @@
 #include <map>
 #include <mutex>
 
+#include "tests/support/commit.h"
 #include "tests/support/model.h"
 #include "tests/support/world.h"
 
 namespace weft {
 namespace {
 
+using testing::Commit;
 using ::testing::HasSubstr;
 using testing::RankModel;
 using testing::RunWorld;
 
 const std::vector<testing::Shape> kShapes = {{6, 4}, {4, 6}, {5, 5}};
-
-std::unique_ptr<Runtime> Commit(const RuntimeOptions& options, testing::Rank rank, RankModel& model,
-                                const Rule& rule = MuonOptions{}) {
-  auto runtime = Runtime::Create(options, rank.device, rank.transport);
-  EXPECT_TRUE(runtime.ok()) << runtime.status();
-  for (std::size_t m = 0; m < model.size(); ++m) {
-    EXPECT_TRUE((*runtime)->AddMatrix(model.Spec(m, rule)).ok());
-  }
-  const absl::Status status = (*runtime)->Commit();
-  EXPECT_TRUE(status.ok()) << status;
-  return *std::move(runtime);
-}
 
 TEST(Job, EveryStageIsDeliveredOnceAndInOrderOnEveryRank) {
   const ProcessGrid grid{2, 2};
