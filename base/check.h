@@ -26,7 +26,7 @@ struct Voidify {
 
 }  // namespace weft::base
 
-#define WEFT_CHECK(condition)                \
-  (condition) ? (void)0                      \
-              : ::weft::base::Voidify() &    \
+#define WEFT_CHECK(condition)             \
+  (condition) ? (void)0                   \
+              : ::weft::base::Voidify() & \
                     ::weft::base::CheckFailure(#condition, __FILE__, __LINE__).stream()

@@ -6,10 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define WEFT_RETURN_IF_ERROR(expression)                              \
-  do {                                                                \
-    if (absl::Status weft_status_ = (expression); !weft_status_.ok()) \
-      return weft_status_;                                            \
+#define WEFT_RETURN_IF_ERROR(expression)                                                   \
+  do {                                                                                     \
+    if (absl::Status weft_status_ = (expression); !weft_status_.ok()) return weft_status_; \
   } while (false)
 
 #define WEFT_CONCAT_INNER_(a, b) a##b

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/gloo/algorithms.h"
-#include "collectives/gloo/broken_pipe.h"
+#include "collectives/gloo/quiet_pipe.h"
 
 namespace weft::collectives::gloo {
 
@@ -18,7 +18,6 @@ GlooMember::GlooMember(Membership membership, std::shared_ptr<Session> session,
 GlooMember::~GlooMember() = default;
 
 absl::Status GlooMember::Run(const Operation& op) {
-  const BrokenPipeGuard guard;
   std::shared_ptr<Connections> connections;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -33,6 +32,7 @@ absl::Status GlooMember::Run(const Operation& op) {
   Exchange exchange{
       *session_, *connections, membership(),
       scratch_,  sequence_++,  [this] { return !status().ok() || session_->ended().has_value(); }};
+  const QuietPipe quiet;
   absl::StatusOr<std::optional<Wire::Trouble>> outcome = Perform(exchange, op);
   absl::Status result;
   if (!outcome.ok()) {

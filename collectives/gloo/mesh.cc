@@ -18,7 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "collectives/failure.h"
-#include "collectives/gloo/broken_pipe.h"
+#include "collectives/gloo/quiet_pipe.h"
 
 namespace weft::collectives::gloo {
 namespace {
@@ -159,7 +159,7 @@ absl::StatusOr<std::unique_ptr<Connections>> Connect(Session& session,
                         }));
   WEFT_RETURN_IF_ERROR(CheckSameMembers(membership, own_list, std::move(lists), meeting));
 
-  const BrokenPipeGuard guard;
+  const QuietPipe quiet;
   int peer = -1;
   try {
     auto context = std::make_shared<MeshContext>(session, membership.rank, size);

@@ -16,8 +16,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "collectives/gloo/broken_pipe.h"
 #include "collectives/gloo/member.h"
+#include "collectives/gloo/quiet_pipe.h"
 #include "collectives/member.h"
 
 namespace weft::collectives::gloo {
@@ -45,12 +45,12 @@ absl::StatusOr<std::shared_ptr<::gloo::transport::Device>> OpenDevice(const std:
   }
   absl::StatusOr<std::shared_ptr<::gloo::transport::Device>> opened;
   std::thread opener([&] {
+    const QuietPipe quiet;  // for gloo's socket thread, which inherits the mask
     // gloo's socket thread spins while another thread holds a connection's lock. As a batch thread
     // (the policy is inherited) it does not preempt the one that holds it when woken, which on busy
     // cores otherwise costs a whole time slice per message.
     const sched_param parameters{};
     ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &parameters);
-    const BrokenPipeGuard guard;
     try {
       opened = ::gloo::transport::tcp::CreateDevice(attributes);
     } catch (const std::exception& error) {

@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "collectives/gloo/quiet_pipe.h"
+
 namespace weft::collectives::gloo {
 namespace {
 
@@ -42,6 +44,7 @@ std::string Connections::WhyBroken(int peer) {
 
 void Connections::Reset() {
   if (context_ == nullptr) return;
+  const QuietPipe quiet;
   try {
     context_->closeConnections();
   } catch (const std::exception&) {

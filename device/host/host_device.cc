@@ -15,8 +15,8 @@ HostDevice::HostDevice(const HostDeviceOptions& options)
       clock_(options.clock != nullptr ? *options.clock : Clock::Steady()),
       math_(MatMulOptions{.threads = options.threads}) {}
 
-std::unique_ptr<Stream> HostDevice::CreateStream(std::string name) {
-  return std::make_unique<HostStream>(std::move(name), threads_, clock_);
+std::unique_ptr<Stream> HostDevice::CreateStream(std::string name, StreamPriority priority) {
+  return std::make_unique<HostStream>(std::move(name), threads_, priority, clock_);
 }
 
 std::unique_ptr<Event> HostDevice::CreateEvent() { return std::make_unique<HostEvent>(clock_); }
@@ -31,6 +31,11 @@ void HostDevice::Copy(Stream& stream, void* to, const void* from, std::size_t by
     std::memcpy(to, from, bytes);
     return absl::OkStatus();
   });
+}
+
+absl::Status HostDevice::CopyNow(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  return absl::OkStatus();
 }
 
 void HostDevice::Clear(Stream& stream, void* to, std::size_t bytes) {

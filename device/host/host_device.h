@@ -18,10 +18,11 @@ class HostDevice final : public Device {
   explicit HostDevice(const HostDeviceOptions& options);
 
   std::string_view kind() const override { return "host"; }
-  std::unique_ptr<Stream> CreateStream(std::string name) override;
+  std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override;
   std::unique_ptr<Event> CreateEvent() override;
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override;
   void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) override;
+  absl::Status CopyNow(void* to, const void* from, std::size_t bytes) override;
   void Clear(Stream& stream, void* to, std::size_t bytes) override;
   Math& math() override { return math_; }
   Clock& clock() override { return clock_; }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "device/host/deadline.h"
+#include "base/deadline.h"
 
 namespace weft::device {
 
@@ -24,7 +24,7 @@ void Point::WakeWaiters() {
 
 bool Point::WaitUntil(Clock& clock, Nanos deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (deadline == kNoDeadline) {
+  if (deadline == base::kNoDeadline) {
     done_changed_.wait(lock, [&] { return done_; });
     return true;
   }
@@ -67,7 +67,7 @@ absl::StatusOr<bool> HostEvent::Query() const {
 absl::Status HostEvent::Synchronize(absl::Duration timeout) const {
   const std::shared_ptr<Point> current = point();
   if (current == nullptr) return absl::OkStatus();
-  if (!current->WaitUntil(clock_, DeadlineAfter(clock_, timeout))) {
+  if (!current->WaitUntil(clock_, base::DeadlineAfter(clock_, timeout))) {
     return absl::DeadlineExceededError(
         absl::StrCat("an event was not reached within ", absl::FormatDuration(timeout)));
   }

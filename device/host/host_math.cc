@@ -66,6 +66,25 @@ void NormalizeNow(const Matrix& u, bool transpose, float floor, bool clamp, cons
   }
 }
 
+bool Skips(const float* skip) { return skip != nullptr && *skip != 0; }
+
+AdamWFactors FactorsOf(const Math::AdamWArguments& arguments, double t) {
+  AdamWFactors factors;
+  factors.gradient_scale = arguments.gradient_scale;
+  factors.keep = static_cast<float>(1 - arguments.lr * arguments.weight_decay);
+  factors.beta1 = static_cast<float>(arguments.beta1);
+  factors.rest1 = static_cast<float>(1 - arguments.beta1);
+  factors.beta2 = static_cast<float>(arguments.beta2);
+  factors.rest2 = static_cast<float>(1 - arguments.beta2);
+  factors.step = static_cast<float>(arguments.lr / (1 - std::pow(arguments.beta1, t)));
+  factors.root = static_cast<float>(std::sqrt(1 - std::pow(arguments.beta2, t)));
+  factors.eps = static_cast<float>(arguments.eps);
+  return factors;
+}
+
+// The library leaves D undefined in places when alpha is 0, so it is not asked.
+bool HasNoTerms(const Product& product) { return IsEmpty(product.a) || product.alpha == 0; }
+
 // D = beta * C, for products without terms.
 void ScaleOnly(const Product& product) {
   const Matrix& d = product.d;
@@ -89,7 +108,7 @@ void ScaleOnly(const Product& product) {
 absl::Status HostMath::MatMul(Stream& stream, const Product& product) {
   WEFT_RETURN_IF_ERROR(CheckProduct(product, /*with_data=*/true));
   if (IsEmpty(product.d)) return absl::OkStatus();
-  if (IsEmpty(product.a)) {
+  if (HasNoTerms(product)) {
     stream.Enqueue([product] {
       ScaleOnly(product);
       return absl::OkStatus();
@@ -104,7 +123,7 @@ absl::Status HostMath::MatMul(Stream& stream, const Product& product) {
 
 absl::Status HostMath::Prepare(const Product& product) {
   WEFT_RETURN_IF_ERROR(CheckProduct(product, /*with_data=*/false));
-  if (IsEmpty(product.d) || IsEmpty(product.a)) return absl::OkStatus();
+  if (IsEmpty(product.d) || HasNoTerms(product)) return absl::OkStatus();
   return products_.Get(product).status();
 }
 
@@ -143,9 +162,30 @@ absl::Status HostMath::Convert(Stream& stream, const Matrix& x, bool transpose, 
   return absl::OkStatus();
 }
 
+absl::Status HostMath::ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
+                                     const Matrix& y) {
+  WEFT_RETURN_IF_ERROR(CheckMapped(x, /*transpose=*/false, y));
+  if (x.rows != x.cols || x.dtype != y.dtype) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a diagonal is shifted in square matrices of one dtype, not in ", x.rows, " x ", x.cols));
+  }
+  if (IsEmpty(x)) return absl::OkStatus();
+  if (x.data == y.data) return absl::InvalidArgumentError("X and Y of a shift overlap");
+  stream.Enqueue([=] {
+    for (std::int64_t i = 0; i < x.batch; ++i) {
+      WithType(x.dtype, [&]<typename T>(T*) {
+        ShiftDiagonalInto(MatrixAt<const T>(x, i), x.rows, x.row_stride, shift, MatrixAt<T>(y, i),
+                          y.row_stride);
+      });
+    }
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
 absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* gradient,
                                 DType gradient_type, float gradient_scale, float mu, bool nesterov,
-                                float* momentum, float* update) {
+                                float* momentum, float* update, const float* skip) {
   WEFT_RETURN_IF_ERROR(CheckVector("gradient", count, gradient));
   WEFT_RETURN_IF_ERROR(CheckVector("momentum", count, momentum));
   WEFT_RETURN_IF_ERROR(CheckVector("update", count, update));
@@ -154,6 +194,7 @@ absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* 
     return absl::InvalidArgumentError("the update overlaps the momentum or the gradient");
   }
   stream.Enqueue([=] {
+    if (Skips(skip)) return absl::OkStatus();
     WithType(gradient_type, [&]<typename G>(G*) {
       MomentumStep(count, static_cast<const G*>(gradient), gradient_scale, mu, nesterov, momentum,
                    update);
@@ -164,7 +205,8 @@ absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* 
 }
 
 absl::Status HostMath::Apply(Stream& stream, std::int64_t count, float decay, float step,
-                             const float* direction, void* weight, DType weight_type) {
+                             const float* direction, void* weight, DType weight_type,
+                             const float* skip) {
   WEFT_RETURN_IF_ERROR(CheckVector("direction", count, direction));
   WEFT_RETURN_IF_ERROR(CheckVector("weight", count, weight));
   if (count == 0) return absl::OkStatus();
@@ -172,6 +214,7 @@ absl::Status HostMath::Apply(Stream& stream, std::int64_t count, float decay, fl
     return absl::InvalidArgumentError("the weight overlaps the direction");
   }
   stream.Enqueue([=] {
+    if (Skips(skip)) return absl::OkStatus();
     WithType(weight_type, [&]<typename W>(W*) {
       ApplyStep(count, decay, step, direction, static_cast<W*>(weight));
     });
@@ -185,23 +228,14 @@ absl::Status HostMath::AdamW(Stream& stream, const AdamWArguments& arguments) {
   WEFT_RETURN_IF_ERROR(CheckVector("first moment", arguments.count, arguments.m));
   WEFT_RETURN_IF_ERROR(CheckVector("second moment", arguments.count, arguments.v));
   WEFT_RETURN_IF_ERROR(CheckVector("weight", arguments.count, arguments.weight));
-  if (arguments.t < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("AdamW's step counts from 1, but is ", arguments.t));
-  }
   if (arguments.count == 0) return absl::OkStatus();
-  const auto t = static_cast<double>(arguments.t);
-  AdamWFactors factors;
-  factors.gradient_scale = arguments.gradient_scale;
-  factors.keep = static_cast<float>(1 - arguments.lr * arguments.weight_decay);
-  factors.beta1 = static_cast<float>(arguments.beta1);
-  factors.rest1 = static_cast<float>(1 - arguments.beta1);
-  factors.beta2 = static_cast<float>(arguments.beta2);
-  factors.rest2 = static_cast<float>(1 - arguments.beta2);
-  factors.step = static_cast<float>(arguments.lr / (1 - std::pow(arguments.beta1, t)));
-  factors.root = static_cast<float>(std::sqrt(1 - std::pow(arguments.beta2, t)));
-  factors.eps = static_cast<float>(arguments.eps);
-  stream.Enqueue([arguments, factors] {
+  if (arguments.applied_steps == nullptr) {
+    return absl::InvalidArgumentError("AdamW has no counter of applied steps");
+  }
+  stream.Enqueue([arguments] {
+    if (Skips(arguments.skip)) return absl::OkStatus();
+    const std::int64_t t = ++*arguments.applied_steps;
+    const AdamWFactors factors = FactorsOf(arguments, static_cast<double>(t));
     WithType(arguments.gradient_type, [&]<typename G>(G*) {
       WithType(arguments.weight_type, [&]<typename W>(W*) {
         AdamWStep(arguments.count, static_cast<const G*>(arguments.gradient), factors, arguments.m,

@@ -19,11 +19,14 @@ class HostMath final : public Math {
   absl::Status Normalize(Stream& stream, const Matrix& u, bool transpose, float floor,
                          bool clamp_to_floor, const Matrix& x) override;
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override;
+  absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
+                             const Matrix& y) override;
   absl::Status Momentum(Stream& stream, std::int64_t count, const void* gradient,
                         DType gradient_type, float gradient_scale, float mu, bool nesterov,
-                        float* momentum, float* update) override;
+                        float* momentum, float* update, const float* skip) override;
   absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
-                     const float* direction, void* weight, DType weight_type) override;
+                     const float* direction, void* weight, DType weight_type,
+                     const float* skip) override;
   absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override;
 
  private:

@@ -2,12 +2,14 @@
 
 #include <omp.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "device/host/deadline.h"
+#include "base/deadline.h"
 
 namespace weft::device {
 namespace {
@@ -15,10 +17,16 @@ namespace {
 // The kernel's limit for a thread's name, without the terminating zero.
 constexpr std::size_t kThreadNameLength = 15;
 
+// A thread of normal priority that wakes up on a busy core may wait for the end of the running
+// thread's slice, some milliseconds: more than most collectives take.
+constexpr int kHighNice = -10;
+
 }  // namespace
 
-HostStream::HostStream(std::string name, int threads, Clock& clock)
-    : name_(std::move(name)), clock_(clock), worker_([this, threads] { RunWorker(threads); }) {}
+HostStream::HostStream(std::string name, int threads, StreamPriority priority, Clock& clock)
+    : name_(std::move(name)),
+      clock_(clock),
+      worker_([this, threads, priority] { RunWorker(threads, priority); }) {}
 
 HostStream::~HostStream() {
   {
@@ -62,13 +70,13 @@ void HostStream::Wait(const Event& event) {
 void HostStream::RecordTime(Nanos* time) { Push(Time{time}); }
 
 absl::Status HostStream::Synchronize(absl::Duration timeout) {
-  const Nanos deadline = DeadlineAfter(clock_, timeout);
+  const Nanos deadline = base::DeadlineAfter(clock_, timeout);
   std::unique_lock<std::mutex> lock(mutex_);
   const std::int64_t target = pushed_;
   ++synchronizing_;
   bool in_time = true;
   while (finished_ < target && in_time) {
-    if (deadline == kNoDeadline) {
+    if (deadline == base::kNoDeadline) {
       progress_.wait(lock);
     } else {
       in_time = clock_.WaitUntil(progress_, lock, deadline);
@@ -106,7 +114,11 @@ void HostStream::Abort(absl::Status cause) {
   if (awaited != nullptr) awaited->WakeWaiters();
 }
 
-void HostStream::RunWorker(int threads) {
+void HostStream::RunWorker(int threads, StreamPriority priority) {
+  if (priority == StreamPriority::kHigh) {
+    // Linux keeps niceness per thread. Without the right to raise it, things are as they were.
+    (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kHighNice);
+  }
   pthread_setname_np(pthread_self(), name_.substr(0, kThreadNameLength).c_str());
   omp_set_num_threads(threads);
   std::deque<Item> items;

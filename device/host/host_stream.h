@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "device/host/host_event.h"
 #include "weft/clock.h"
+#include "weft/device.h"
 #include "weft/stream.h"
 
 namespace weft::device {
@@ -24,7 +25,7 @@ namespace weft::device {
 class HostStream final : public Stream {
  public:
   // `threads`: what an OpenMP region entered by an item may use.
-  HostStream(std::string name, int threads, Clock& clock);
+  HostStream(std::string name, int threads, StreamPriority priority, Clock& clock);
   ~HostStream() override;
 
   std::string_view name() const override { return name_; }
@@ -53,7 +54,7 @@ class HostStream final : public Stream {
   using Item = std::variant<Work, Always, Reach, Await, Time>;
 
   void Push(Item item);
-  void RunWorker(int threads);
+  void RunWorker(int threads, StreamPriority priority);
   void Run(Item& item);
   void AwaitPoint(const std::shared_ptr<Point>& point);
   // The first failure wins; returns whether this was it.

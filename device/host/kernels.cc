@@ -248,6 +248,17 @@ void MirrorLowerRows(T* d, std::int64_t row_begin, std::int64_t row_end, std::in
   }
 }
 
+template <typename T>
+void ShiftDiagonalInto(const T* x, std::int64_t n, std::int64_t x_stride, float shift, T* y,
+                       std::int64_t y_stride) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T* from = x + i * x_stride;
+    T* to = y + i * y_stride;
+    std::copy_n(from, n, to);
+    Store(Load(from + i) + shift, to + i);
+  }
+}
+
 template <typename G>
 void MomentumStep(std::int64_t count, const G* gradient, float scale, float mu, bool nesterov,
                   float* momentum, float* update) {
@@ -277,9 +288,10 @@ WEFT_INSTANTIATE(std::uint16_t, float)
 WEFT_INSTANTIATE(std::uint16_t, std::uint16_t)
 #undef WEFT_INSTANTIATE
 
-#define WEFT_INSTANTIATE(T)                                                               \
-  template void MirrorLowerRows(T*, std::int64_t, std::int64_t, std::int64_t);            \
-  template void MomentumStep(std::int64_t, const T*, float, float, bool, float*, float*); \
+#define WEFT_INSTANTIATE(T)                                                                       \
+  template void ShiftDiagonalInto(const T*, std::int64_t, std::int64_t, float, T*, std::int64_t); \
+  template void MirrorLowerRows(T*, std::int64_t, std::int64_t, std::int64_t);                    \
+  template void MomentumStep(std::int64_t, const T*, float, float, bool, float*, float*);         \
   template void ApplyStep(std::int64_t, float, float, const float*, T*);
 WEFT_INSTANTIATE(float)
 WEFT_INSTANTIATE(std::uint16_t)

@@ -21,6 +21,11 @@ template <typename From, typename To>
 void ConvertInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
                  bool transpose, To* y, std::int64_t y_stride);
 
+// Y = X + shift * I, n x n.
+template <typename T>
+void ShiftDiagonalInto(const T* x, std::int64_t n, std::int64_t x_stride, float shift, T* y,
+                       std::int64_t y_stride);
+
 // D[j][i] = D[i][j] for row_begin <= i < row_end and j < i, in an n x n matrix.
 template <typename T>
 void MirrorLowerRows(T* d, std::int64_t row_begin, std::int64_t row_end, std::int64_t row_stride);

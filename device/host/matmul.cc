@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
+#include <dnnl.hpp>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/host/kernels.h"
-#include "dnnl.hpp"
 
 namespace weft::device {
 namespace {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "weft/buffer.h"
 #include "weft/clock.h"
@@ -15,6 +16,11 @@
 
 namespace weft {
 
+// kHigh is for work that is short and that others wait for, like collectives: when the device is
+// short of room it goes first. A hint; on the host it needs the right to raise a thread's priority
+// (CAP_SYS_NICE) and is ignored without.
+enum class StreamPriority { kNormal, kHigh };
+
 // One rank's device. Thread-safe. Outlives everything it created.
 class Device {
  public:
@@ -23,7 +29,8 @@ class Device {
   // "host", later "cuda".
   virtual std::string_view kind() const = 0;
 
-  virtual std::unique_ptr<Stream> CreateStream(std::string name) = 0;
+  virtual std::unique_ptr<Stream> CreateStream(
+      std::string name, StreamPriority priority = StreamPriority::kNormal) = 0;
   virtual std::unique_ptr<Event> CreateEvent() = 0;
 
   // ResourceExhausted when there is no memory.
@@ -31,6 +38,9 @@ class Device {
 
   // Copies `bytes` in stream order; both ranges in this device's memory, not overlapping.
   virtual void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) = 0;
+
+  // Copies `bytes` now, blocking the host and ordered with no stream.
+  virtual absl::Status CopyNow(void* to, const void* from, std::size_t bytes) = 0;
 
   // Sets `bytes` bytes to zero in stream order.
   virtual void Clear(Stream& stream, void* to, std::size_t bytes) = 0;

@@ -29,7 +29,8 @@ struct MatrixJob {
   // memory must stay untouched until the job has reached Stage::kReduced. The event itself may be
   // recorded again or destroyed after Submit() returns.
   const Event* ready = nullptr;
-  // Overrides for this step, for learning-rate schedules. All ranks pass the same values.
+  // Override the rule's values in this step, for learning-rate schedules. All ranks pass the same
+  // values; a rank that has no job for the matrix uses those it gave last.
   std::optional<double> lr;
   std::optional<double> weight_decay;
 };
@@ -44,7 +45,8 @@ class JobState;
 //
 // A stage is reached on this rank when the last of this rank's work towards it is done. A stage
 // that this rank has no work for (NS on a rank that does not own the matrix) is reached with the
-// next one it has work for, since only then is it known here; if there is none, with the one before.
+// next one it has work for, since only then is it known here; if there is none, with the one
+// before.
 class Job {
  public:
   Job() = default;

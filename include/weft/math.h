@@ -29,7 +29,8 @@ struct Matrix {
 // D = alpha * A * op(B) + beta * C, with op(B) = B^T when transpose_b. Shapes: A is m x k, op(B)
 // k x n, C and D m x n, all with the same batch. Operands A, B, C, D share one dtype; products are
 // accumulated, and the sum with beta * C is formed, in fp32 and rounded once. D overlaps none of
-// A, B, C. C is read only when beta != 0.
+// A, B, C. C is read only when beta != 0, A and B only when alpha != 0; without terms (k == 0 or
+// alpha == 0) D = beta * C.
 struct Product {
   Matrix a;
   Matrix b;
@@ -67,20 +68,30 @@ class Math {
   virtual absl::Status Convert(Stream& stream, const Matrix& x, bool transpose,
                                const Matrix& y) = 0;
 
+  // Y = X + shift * I per matrix of the batch; square, of one dtype, formed in fp32 and rounded
+  // once. X and Y do not overlap.
+  virtual absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
+                                     const Matrix& y) = 0;
+
+  // The kernels below change state or weights. Their `skip` is device memory, or null: when *skip
+  // is not 0 at the time the item runs, the item writes nothing.
+
   // M <- mu * M + (1 - mu) * s * G;  U <- nesterov ? mu * M + (1 - mu) * s * G : M.
   // `count` elements; G has dtype `gradient_type`, M and U are fp32; s = gradient_scale.
   // U may not overlap M or G.
   virtual absl::Status Momentum(Stream& stream, std::int64_t count, const void* gradient,
                                 DType gradient_type, float gradient_scale, float mu, bool nesterov,
-                                float* momentum, float* update) = 0;
+                                float* momentum, float* update, const float* skip) = 0;
 
   // W <- W * (1 - decay) - step * D. W has dtype `weight_type` and is rounded once; D is fp32.
   virtual absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
-                             const float* direction, void* weight, DType weight_type) = 0;
+                             const float* direction, void* weight, DType weight_type,
+                             const float* skip) = 0;
 
-  // torch.optim.AdamW's step `t` (1-based), decoupled decay: with g = s * G,
+  // torch.optim.AdamW's step, decoupled decay: with g = s * G and t = *applied_steps + 1,
   //   W <- W * (1 - lr * wd);  m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2;
   //   W <- W - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).
+  //   *applied_steps <- t (device memory).
   // m and v are fp32.
   struct AdamWArguments {
     std::int64_t count = 0;
@@ -92,7 +103,8 @@ class Math {
     void* weight = nullptr;
     DType weight_type = DType::kF32;
     double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
-    std::int64_t t = 1;
+    std::int64_t* applied_steps = nullptr;
+    const float* skip = nullptr;
   };
   virtual absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) = 0;
 };

@@ -15,7 +15,11 @@ namespace weft {
 struct StepMetrics {
   std::int64_t step = 0;
   int jobs = 0;
-  // From the call of Step() to the delivery of the last matrix on this rank.
+  // The call of Step(), and the delivery of the last matrix on this rank. On the device's clock; on
+  // rank 0's where all ranks' metrics were gathered.
+  Nanos step_called = 0;
+  Nanos last_delivered = 0;
+  // From the one to the other. Includes waiting for ranks that call Step() later.
   double optimizer_seconds = 0;
   // Part of the caller's waits (Wait, ParameterNeeded, WaitForLayer, WaitForStep) during which this
   // rank's compute lane was idle: communication, and peers' work, that nothing hid.
@@ -30,6 +34,10 @@ struct StepMetrics {
   double host_microseconds_per_job = 0;
 };
 
+// What the optimizer adds to a step once every gradient is there: from the last rank's call of
+// Step() to the last delivery on any rank. Requires metrics on one clock; empty gives 0.
+double OptimizerSeconds(const std::vector<StepMetrics>& ranks);
+
 // Slowest rank's compute_seconds over the mean; 1 is perfect balance. Empty or all zero gives 1.
 double Imbalance(const std::vector<StepMetrics>& ranks);
 
@@ -42,7 +50,8 @@ struct MatrixCounters {
   std::int64_t updates = 0;      // times the weight held here was written by a rule
   std::int64_t collectives = 0;  // this rank took part in
   std::int64_t bytes = 0;        // payload of those
-  std::int64_t last_update_step = -1;
+  // Last step in which some rank had a gradient for it; -1 if none yet.
+  std::int64_t last_gradient_step = -1;
 };
 
 // One entry of the ring of recent decisions; readable at any time, also after a failure.

@@ -19,7 +19,7 @@ namespace weft {
 // How the trainer keeps a parameter.
 enum class Layout : std::uint8_t {
   kReplicated,  // every rank holds the whole matrix (DDP)
-  kSharded,     // rank r holds a block of rows, in rank order (FSDP2); blocks may be uneven or empty
+  kSharded,  // rank r holds a block of rows, in rank order (FSDP2); blocks may be uneven or empty
 };
 
 // What a job's gradient is when it is submitted.
@@ -62,12 +62,12 @@ enum class OpKind : std::uint8_t {
   kScatter,
   kVerdict,  // max all-reduce of one float per matrix: what is wrong with it, and on which rank
   // Compute: every member of the op's group runs it on its own.
-  kMomentum,        // gradient -> kUpdate, and the momentum state
-  kOrthogonalize,   // whole kUpdate -> kDirection
-  kApply,           // kDirection -> kWeight
-  kElementwise,     // gradient -> kWeight, and the rule's state
-  kCustom,          // whole gradient, state and whole weight
-  kCopyRows,        // own rows of kWholeWeight -> kWeight
+  kMomentum,       // gradient -> kUpdate, and the momentum state
+  kOrthogonalize,  // whole kUpdate -> kDirection
+  kApply,          // kDirection -> kWeight
+  kElementwise,    // gradient -> kWeight, and the rule's state
+  kCustom,         // whole gradient, state and whole weight
+  kCopyRows,       // own rows of kWholeWeight -> kWeight
 };
 bool IsCollective(OpKind kind);
 
@@ -81,18 +81,18 @@ enum class Trigger : std::uint8_t {
 // says how much of the matrix it holds there.
 enum class Slot : std::uint8_t {
   kNone,
-  kGradient,       // as submitted: whole (local, or replicated) or own rows; gradient dtype
-  kNodeGradient,   // after the intra step: whole sum (reduce) or the node's rows (gather)
+  kGradient,         // as submitted: whole (local, or replicated) or own rows; gradient dtype
+  kNodeGradient,     // after the intra step: whole sum (reduce) or the node's rows (gather)
   kReducedGradient,  // after all reduction: whole on who runs the rule, or own rows
-  kWholeGradient,  // whole gradient everywhere (gather strategy, custom rule)
-  kUpdate,         // momentum's output U, fp32: whole or own rows
-  kWholeUpdate,    // whole U after an all-gather, fp32
-  kDirection,      // whole D, fp32
-  kNodeDirection,  // the node's rows of D, fp32
-  kShardDirection,  // own rows of D, fp32
-  kWeight,         // the trainer's memory: whole or own rows
-  kNodeWeight,     // the node's rows
-  kWholeWeight,    // whole weight gathered for a custom rule
+  kWholeGradient,    // whole gradient everywhere (gather strategy, custom rule)
+  kUpdate,           // momentum's output U, fp32: whole or own rows
+  kWholeUpdate,      // whole U after an all-gather, fp32
+  kDirection,        // whole D, fp32
+  kNodeDirection,    // the node's rows of D, fp32
+  kShardDirection,   // own rows of D, fp32
+  kWeight,           // the trainer's memory: whole or own rows
+  kNodeWeight,       // the node's rows
+  kWholeWeight,      // whole weight gathered for a custom rule
 };
 inline constexpr int kSlotCount = 13;
 
@@ -106,15 +106,19 @@ struct Op {
   std::int32_t matrix = -1;  // index into Plan::matrices; -1 for kVerdict
   std::int32_t group = 0;    // index into Plan::groups
   std::int32_t root = -1;    // world rank, for rooted collectives
-  std::int64_t bytes = 0;    // payload of the whole op: the matrix's bytes in the wire's dtype
-  double flops = 0;          // per executing rank
+  // Collectives: payload of the whole op in the source slot's type, not one rank's share of it: the
+  // matrix, or the node's rows of it (gather and scatter inside a node); a verdict, 4 per matrix.
+  std::int64_t bytes = 0;
+  double flops = 0;  // per executing rank; the largest share where ranks hold unequal shards
   // Ops that must have run before this one, on every rank that runs both: of this step, and of the
-  // step before. Ops before it on the same lane are implied and not listed.
+  // step before. Ascending. Ops before it on the same lane are implied and not listed, nor is what
+  // a chain of lanes and listed ops implies.
   std::vector<std::int32_t> after;
   std::vector<std::int32_t> after_previous;
 };
 
-// A set of ranks. Groups of one appear for compute ops only and get no communicator.
+// A set of ranks. Groups of one get no communicator: they appear for compute ops, and for the
+// verdict of a world of one, which is an op of its compute lane.
 struct Group {
   std::string name;        // "world", "intra 0", "inter 1", "rank 3"
   std::vector<int> ranks;  // world ranks, ascending
@@ -132,7 +136,8 @@ struct PlanMatrix {
   std::int64_t state_bytes_per_element = 4;
   // Cost of one whole update in FLOPs: what owners are balanced by.
   double flops = 0;
-  // Sharded only: rows held by each rank of the world, sum == rows.
+  // Sharded only: rows held by each rank of the world, sum == rows. Empty in a request means
+  // DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
 
   // Filled by the builder:
@@ -158,13 +163,14 @@ struct Plan {
   Strategy strategy = Strategy::kOwner;
   std::vector<PlanMatrix> matrices;
   std::vector<Group> groups;
-  std::vector<Op> ops;
+  std::vector<Op> ops;  // in one global order, which every lane keeps
   // lanes[rank][lane]: indices into ops, in issue order.
   std::vector<std::array<std::vector<std::int32_t>, kLaneCount>> lanes;
 };
 
-// Rows of `matrix` that `slot` holds on `rank` under `plan`; 0 where the rank has no such buffer.
-// Columns are always whole.
+// Rows of `matrix` that `slot` holds on `rank` under `plan`; 0 where no op of that rank touches it
+// (so for kGradient where only the owner reads an already reduced gradient). Columns are always
+// whole.
 std::int64_t SlotRows(const Plan& plan, std::int32_t matrix, Slot slot, int rank);
 // Element type of a slot.
 DType SlotType(const PlanMatrix& matrix, Slot slot);

@@ -37,6 +37,9 @@ struct RuleContext {
   float* state;  // state_bytes_per_element * rows * cols bytes, zero before the first step
   void* weight;  // whole, to be updated in place
   double lr, weight_decay;  // of the job, or 0 where it gave none
+  // Device memory, never null: when it is not 0 at the time the rule's work runs, the step is
+  // skipped and the work must leave state and weight as they are.
+  const float* skip;
 };
 
 struct CustomRule {
@@ -73,6 +76,8 @@ enum class MissingGradient {
 };
 
 struct RuntimeOptions {
+  // Prefix of the communicators' names; runtimes that share a transport need different ones.
+  std::string name = "weft";
   Topology topology;  // its grid must have the transport's size
   Strategy strategy = Strategy::kOwner;
   bool strict = false;  // refuse plans with a fallback
@@ -90,8 +95,9 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
                              const RuntimeOptions& options);
 
 // One rank's runtime. Calls come from one thread (the trainer's: its collectives and Weft's must be
-// issued from one place), except where marked thread-safe. No call but those named Wait*, Commit()
-// and the destructor blocks on a peer.
+// issued from one place), except where marked thread-safe. Calls that may block on a peer: those
+// named Wait*, those marked collective, the destructor, and Submit() and Step() where two earlier
+// steps, or the matrix's last reduction, are still under way.
 //
 // After a failure (a peer lost, a deadline, a rule's error) the runtime is dead: every job still
 // under way, and every later call, returns that failure; weights and state stay as they are, each
@@ -149,6 +155,9 @@ class Runtime {
   // Collective: every rank's Metrics(), in rank order.
   virtual absl::StatusOr<std::vector<StepMetrics>> MetricsOfAllRanks() = 0;
   virtual std::vector<MatrixCounters> Counters() const = 0;
+  // Names of the matrices for which no rank had a gradient in the last `steps` complete steps:
+  // what silently does not train. Empty while fewer steps are complete.
+  virtual std::vector<std::string> WithoutGradient(std::int64_t steps) const = 0;
 
   // The last decisions, oldest first. Thread-safe.
   virtual std::vector<Decision> Decisions() const = 0;

@@ -51,10 +51,17 @@ struct SafetensorsTensor {
 };
 
 // Writes a whole file beside `path`, syncs and renames it: `path` is either the old file or the
-// complete new one. InvalidArgument for a duplicate name or data that does not fit its shape.
+// complete new one. Data lie in the order given, larger element types first, so that every tensor
+// is aligned to its element. InvalidArgument, before anything is written, for a duplicate name, a
+// name that is not UTF-8 or is "__metadata__", an unknown dtype, or data that does not fit its
+// shape.
 absl::Status WriteSafetensors(const std::string& path,
                               const std::vector<SafetensorsTensor>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
+
+// Whether `path` can be written by the two functions around here, found out by creating and
+// removing a temporary file beside it. An existing file is not touched.
+absl::Status CheckWritable(const std::string& path);
 
 // The same rule for any file.
 absl::Status WriteFileAtomically(const std::string& path, absl::Span<const std::byte> contents);

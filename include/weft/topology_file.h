@@ -12,8 +12,10 @@ namespace weft {
 // {"nodes": 2, "ranks_per_node": 2, "nics_per_node": 1,
 //  "intra": {"latency_us": 10, "gigabytes_per_second": 12},
 //  "inter": {"latency_us": 20, "gigabytes_per_second": 3}}
-// All but nodes and ranks_per_node may be left out. InvalidArgument names the field.
+// All but nodes and ranks_per_node may be left out. InvalidArgument names the field; unknown fields
+// are refused.
 absl::StatusOr<Topology> ParseTopology(std::string_view json);
+// The same from a file; NotFound if it cannot be opened.
 absl::StatusOr<Topology> ReadTopology(const std::string& path);
 
 }  // namespace weft

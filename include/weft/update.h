@@ -38,9 +38,10 @@ struct NewtonSchulzOptions {
   int iterations = 5;  // >= 1
   // Type of the products' operands; accumulation is fp32.
   DType operand_type = DType::kF32;
-  // How the iterations are computed. Empty = chosen: plain NS for square matrices, otherwise Gram
-  // NS with the segments that ChooseSegments() finds. {0} = plain NS always. Otherwise the lengths
-  // of the Gram segments, each >= 1, with sum == iterations.
+  // How the iterations are computed. Empty = chosen: Gram NS with the segments that
+  // ChooseSegments() finds where that saves a tenth of the executed FLOPs, otherwise (square and
+  // nearly square matrices) plain NS. {0} = plain NS always. Otherwise the lengths of the Gram
+  // segments, each >= 1, with sum == iterations.
   std::vector<int> segments;
   // A Frobenius norm below this gives a zero direction.
   float norm_floor = 1e-30f;
@@ -61,11 +62,15 @@ struct SegmentAnalysis {
 
 // Worst spurious Gram eigenvalue assumed for an operand type: bf16 -3.2e-3, fp32 -1e-6.
 double SpuriousEigenvalue(DType operand_type);
+// Longest segment that does not cost an operand type accuracy against plain NS: 2 for fp32, whose
+// rounding errors longer ones amplify several times; 0 (no bound beyond safety) for bf16.
+int LongestSegment(DType operand_type);
 SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vector<int>& segments,
                                 double epsilon);
 // The safe set with the fewest FLOPs for matrices longer than wide, the best conditioned among
-// equals; plain NS ({0}) if no set is safe.
-std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations, double epsilon);
+// equals; plain NS ({0}) if no set is safe. No segment is longer than `longest`, where it is not 0.
+std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations, double epsilon,
+                                int longest = 0);
 
 // Products of one NS run on a rows x cols matrix: "long" ones cost 2 m^2 n, "small" ones 2 m^3 with
 // m = min, n = max of the shape. dense_flops counts every product in full; symmetric_flops gives

@@ -1,0 +1,57 @@
+// The communicators of a plan's groups, and the exchanges that Commit() and reports need.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "weft/communicator.h"
+#include "weft/device.h"
+#include "weft/plan.h"
+
+namespace weft::runtime {
+
+class Communicators {
+ public:
+  // Creates the communicator of the world (none for a world of one).
+  static absl::StatusOr<std::unique_ptr<Communicators>> Create(const std::string& prefix,
+                                                               Device& device, Transport& transport,
+                                                               absl::Duration deadline);
+
+  // Creates, one after another and in the plan's order, those of the plan's other groups that this
+  // rank is in and that carry a collective; runs a barrier on each.
+  absl::Status CreateFor(const Plan& plan);
+
+  // Null for groups without one.
+  Communicator* of(std::int32_t group) const { return by_group_[group]; }
+
+  // Collective, blocking: every rank's text, in rank order, on every rank.
+  absl::StatusOr<std::vector<std::string>> ExchangeText(const std::string& text,
+                                                        std::string_view stage);
+  // Collective, blocking: every rank's `count` numbers, in rank order.
+  absl::StatusOr<std::vector<std::int64_t>> ExchangeNumbers(
+      const std::vector<std::int64_t>& numbers, std::string_view stage);
+  absl::Status Barrier(std::string_view stage);
+
+ private:
+  Communicators(std::string prefix, Device& device, Transport& transport, absl::Duration deadline)
+      : prefix_(std::move(prefix)), device_(device), transport_(transport), deadline_(deadline) {}
+
+  absl::Status Finish();
+
+  const std::string prefix_;
+  Device& device_;
+  Transport& transport_;
+  const absl::Duration deadline_;
+  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<std::unique_ptr<Communicator>> owned_;
+  std::vector<Communicator*> by_group_;
+};
+
+}  // namespace weft::runtime

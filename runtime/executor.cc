@@ -1,0 +1,357 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/deadline.h"
+#include "base/status_macros.h"
+
+namespace weft::runtime {
+namespace {
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+int Parity(std::int64_t step) { return static_cast<int>(step & 1); }
+
+}  // namespace
+
+Executor::Executor(const Context& context) : context_(context) {
+  staging_ = context_.device.CreateStream("weft staging");
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    const auto priority =
+        static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kNormal : StreamPriority::kHigh;
+    streams_[lane] = context_.device.CreateStream(
+        absl::StrCat("weft ", View(Name(static_cast<Lane>(lane)))), priority);
+  }
+  caller_event_ = context_.device.CreateEvent();
+  BuildLocalOps();
+  MapStages();
+  remaining_ = {ops_.size(), ops_.size()};
+}
+
+Executor::~Executor() {
+  // Streams drain on destruction; nothing may be left that waits for a peer or the caller.
+  const absl::Status cause = absl::CancelledError("the runtime was destroyed");
+  for (auto& stream : streams_) stream->Abort(cause);
+  staging_->Abort(cause);
+  // What still runs may abort the other streams, so none goes before all are empty.
+  for (auto& stream : streams_) (void)stream->Synchronize(absl::InfiniteDuration());
+}
+
+void Executor::BuildLocalOps() {
+  const Plan& plan = context_.plan;
+  std::vector<int> local_of(plan.ops.size(), -1);
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    for (const std::int32_t id : plan.lanes[context_.rank][lane]) {
+      local_of[id] = static_cast<int>(ops_.size());
+      lanes_[lane].push_back(local_of[id]);
+      LocalOp local;
+      local.id = id;
+      for (auto& event : local.event) event = context_.device.CreateEvent();
+      ops_.push_back(std::move(local));
+    }
+  }
+  const auto other_lanes = [&](const std::vector<std::int32_t>& ids, Lane lane) {
+    std::vector<int> result;
+    for (const std::int32_t id : ids) {
+      if (local_of[id] >= 0 && plan.ops[id].lane != lane) result.push_back(local_of[id]);
+    }
+    return result;
+  };
+  matrices_.resize(plan.matrices.size());
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    const Op& op = OpOf(ops_[i]);
+    ops_[i].after = other_lanes(op.after, op.lane);
+    ops_[i].after_previous = other_lanes(op.after_previous, op.lane);
+    if (op.source == Slot::kGradient) {
+      matrices_[op.matrix].gradient_readers.push_back(static_cast<int>(i));
+    }
+  }
+  counters_.resize(plan.matrices.size());
+  for (std::size_t i = 0; i < counters_.size(); ++i) {
+    counters_[i].name = plan.matrices[i].name;
+    counters_[i].path = plan.matrices[i].path;
+    counters_[i].fallback = plan.matrices[i].fallback;
+    matrices_[i].staged = context_.device.CreateEvent();
+  }
+}
+
+void Executor::MapStages() {
+  std::vector<std::array<int, kStageCount>> last(matrices_.size());
+  for (auto& stages : last) stages.fill(-1);
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    const Op& op = OpOf(ops_[i]);
+    if (op.matrix < 0) continue;
+    int& known = last[op.matrix][static_cast<int>(op.stage)];
+    if (known < 0 || ops_[known].id < ops_[i].id) known = static_cast<int>(i);
+  }
+  for (std::size_t m = 0; m < matrices_.size(); ++m) {
+    // A stage without work here is reached with the next that has some, else with the one before.
+    int previous = -1;
+    for (int stage = kStageCount - 1; stage > 0; --stage) {
+      if (last[m][stage] < 0) last[m][stage] = previous;
+      previous = last[m][stage];
+    }
+    for (int stage = 1; stage < kStageCount; ++stage) {
+      if (last[m][stage] < 0) last[m][stage] = last[m][stage - 1];
+    }
+    WEFT_CHECK(last[m][kStageCount - 1] >= 0) << "no op for " << counters_[m].name;
+    for (int stage = 1; stage < kStageCount; ++stage) {
+      ops_[last[m][stage]].completes.push_back(static_cast<Stage>(stage));
+    }
+    matrices_[m].last_op = last[m][kStageCount - 1];
+    ops_[matrices_[m].last_op].delivers = true;
+  }
+}
+
+absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
+  MatrixState& state = matrices_[matrix];
+  void* slot = context_.memory.slot(matrix, Slot::kGradient);
+  state.staged_in_stream = false;
+  if (slot == nullptr) return absl::OkStatus();
+  const PlanMatrix& plan = context_.plan.matrices[matrix];
+  const std::size_t bytes = SlotRows(context_.plan, matrix, Slot::kGradient, context_.rank) *
+                            plan.cols * SizeOf(plan.dtype);
+  const int before = Parity(step_ - 1);
+  if (gradient != nullptr && ready == nullptr) {
+    for (const int reader : state.gradient_readers) {
+      WEFT_RETURN_IF_ERROR(ops_[reader].event[before]->Synchronize(context_.deadline));
+    }
+    return context_.device.CopyNow(slot, gradient, bytes);
+  }
+  for (const int reader : state.gradient_readers) staging_->Wait(*ops_[reader].event[before]);
+  if (ready != nullptr) staging_->Wait(*ready);
+  if (gradient != nullptr) {
+    context_.device.Copy(*staging_, slot, gradient, bytes);
+  } else {
+    context_.device.Clear(*staging_, slot, bytes);
+  }
+  staging_->Record(*state.staged);
+  state.staged_in_stream = true;
+  return absl::OkStatus();
+}
+
+void Executor::Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr,
+                        double weight_decay) {
+  MatrixState& state = matrices_[matrix];
+  state.job = std::move(job);
+  state.announced_step = step_;
+  state.lr = lr;
+  state.weight_decay = weight_decay;
+  context_.decisions.Add({context_.device.clock().Now(), step_, Decision::What::kSubmitted, -1,
+                          matrix, Lane::kCompute, 0});
+}
+
+bool Executor::Ready(const LocalOp& local) const {
+  const Op& op = OpOf(local);
+  const bool fired =
+      op.trigger == Trigger::kStepClosed ? closed_ : matrices_[op.matrix].announced_step == step_;
+  if (!fired) return false;
+  return std::all_of(local.after.begin(), local.after.end(),
+                     [&](int before) { return ops_[before].issued_step == step_; });
+}
+
+absl::Status Executor::IssueReady() {
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      while (cursor_[lane] < lanes_[lane].size() && Ready(ops_[lanes_[lane][cursor_[lane]]])) {
+        if (absl::Status status = Issue(lanes_[lane][cursor_[lane]]); !status.ok()) {
+          return Fail(status);
+        }
+        ++cursor_[lane];
+        progress = true;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Issue(int index) {
+  LocalOp& local = ops_[index];
+  const Op& op = OpOf(local);
+  Stream& stream = stream_of(op.lane);
+  const int parity = Parity(step_);
+  for (const int before : local.after) stream.Wait(*ops_[before].event[parity]);
+  for (const int before : local.after_previous) stream.Wait(*ops_[before].event[1 - parity]);
+  StepArguments arguments;
+  std::shared_ptr<JobState> job;
+  arguments.step = step_;
+  arguments.skip = context_.verdict.skip(step_);
+  arguments.verdict = context_.verdict.values(step_);
+  if (op.matrix >= 0) {
+    const MatrixState& state = matrices_[op.matrix];
+    arguments.lr = state.lr;
+    arguments.weight_decay = state.weight_decay;
+    job = state.job;
+    if (op.source == Slot::kGradient && state.staged_in_stream) stream.Wait(*state.staged);
+  }
+  if (op.target == Slot::kWeight && caller_waits_) stream.Wait(*caller_event_);
+  LogDecision(Decision::What::kIssued, step_, local);
+
+  const std::int64_t step = step_;
+  stream.EnqueueAlways([this, index, step](const absl::Status&) { Started(index, step); });
+  stream.RecordTime(&local.begin[parity]);
+  if (absl::Status status = context_.issuer.Issue(local.id, stream, arguments); !status.ok()) {
+    const std::string what =
+        op.matrix >= 0 ? absl::StrCat("matrix '", context_.plan.matrices[op.matrix].name, "'")
+                       : std::string("the step");
+    status = absl::Status(
+        status.code(), absl::StrCat("rank ", context_.rank, ": ", View(Name(op.kind)), " of ", what,
+                                    " in step ", step_, ": ", status.message()));
+    stream.Abort(status);
+  }
+  if (op.kind == OpKind::kVerdict) {
+    stream.Enqueue([this, step] {
+      context_.verdict.Evaluate(step);
+      return absl::OkStatus();
+    });
+  }
+  stream.RecordTime(&local.end[parity]);
+  stream.Record(*local.event[parity]);
+  local.issued_step = step_;
+  if (job != nullptr) {
+    for (const Stage stage : local.completes) job->MarkIssued(stage, local.event[parity]);
+  }
+  stream.EnqueueAlways([this, index, step, job = std::move(job)](const absl::Status& status) {
+    Finished(index, step, job, status);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Close(Stream* caller) {
+  caller_waits_ = caller != nullptr;
+  if (caller != nullptr) caller->Record(*caller_event_);
+  closed_ = true;
+  absl::Status status = IssueReady();
+  WEFT_CHECK(!status.ok() || std::all_of(ops_.begin(), ops_.end(), [&](const LocalOp& local) {
+    return local.issued_step == step_;
+  })) << "a validated plan can always be issued";
+  ++step_;
+  cursor_ = {};
+  closed_ = false;
+  return status;
+}
+
+void Executor::WaitDelivered(std::int32_t matrix, Stream& stream) {
+  const LocalOp& local = ops_[matrices_[matrix].last_op];
+  stream.Wait(*local.event[Parity(step_ - 1)]);
+}
+
+void Executor::LogDecision(Decision::What what, std::int64_t step, const LocalOp& local) {
+  const Op& op = OpOf(local);
+  context_.decisions.Add(
+      {context_.device.clock().Now(), step, what, local.id, op.matrix, op.lane, op.bytes});
+}
+
+void Executor::Started(int index, std::int64_t step) {
+  LogDecision(Decision::What::kStarted, step, ops_[index]);
+}
+
+void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
+                        absl::Status status) {
+  const LocalOp& local = ops_[index];
+  const Op& op = OpOf(local);
+  const int parity = Parity(step);
+  LogDecision(status.ok() ? Decision::What::kFinished : Decision::What::kFailed, step, local);
+  if (!status.ok()) {
+    status = Fail(status);
+  } else {
+    const bool judged = op.trigger == Trigger::kStepClosed;
+    const absl::Status outcome = judged ? context_.verdict.outcome(step) : absl::OkStatus();
+    context_.recorder.AddOp(step, op, local.begin[parity], local.end[parity], local.delivers);
+    if (op.matrix >= 0) Count(op, step, !outcome.ok());
+    if (context_.trace != nullptr) {
+      context_.trace->Add(Trace::OpSpan{step, local.id, local.begin[parity], local.end[parity]});
+    }
+    status = outcome;
+  }
+  if (job != nullptr) {
+    for (const Stage stage : local.completes) job->MarkReached(stage, status);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (--remaining_[parity] == 0) {
+    remaining_[parity] = ops_.size();
+    completed_steps_ = std::max(completed_steps_, step + 1);
+    context_.recorder.Complete(step);
+    changed_.notify_all();
+  }
+}
+
+void Executor::Count(const Op& op, std::int64_t step, bool skipped) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  MatrixCounters& counters = counters_[op.matrix];
+  if (IsCollective(op.kind)) {
+    ++counters.collectives;
+    counters.bytes += op.bytes;
+  }
+  if (op.trigger == Trigger::kStepClosed && context_.verdict.had_gradient(step, op.matrix)) {
+    counters.last_gradient_step = std::max(counters.last_gradient_step, step);
+  }
+  if (skipped) return;
+  if (op.kind == OpKind::kOrthogonalize) ++counters.ns_runs;
+  if (op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom) {
+    ++counters.updates;
+  }
+}
+
+absl::Status Executor::WaitForStep(std::int64_t step) {
+  Clock& clock = context_.device.clock();
+  const Nanos begin = clock.Now();
+  const Nanos deadline = base::DeadlineAfter(clock, context_.deadline);
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (completed_steps_ <= step && failure_.ok()) {
+    if (!clock.WaitUntil(changed_, lock, deadline) && completed_steps_ <= step && failure_.ok()) {
+      lock.unlock();
+      return Fail(absl::DeadlineExceededError(
+          absl::StrCat("rank ", context_.rank, ": step ", step, " is not complete after ",
+                       absl::FormatDuration(context_.deadline))));
+    }
+  }
+  if (!failure_.ok()) return failure_;
+  lock.unlock();
+  context_.recorder.AddWait(step, begin, clock.Now());
+  return context_.verdict.outcome(step);
+}
+
+std::int64_t Executor::completed_steps() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return completed_steps_;
+}
+
+absl::Status Executor::failure() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+absl::Status Executor::Fail(const absl::Status& cause) {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    // One thread finds the root cause, which may take the transport a moment; the others wait for
+    // its word, so that all jobs tell the same story.
+    while (failing_ && failure_.ok()) changed_.wait(lock);
+    if (!failure_.ok()) return failure_;
+    failing_ = true;
+  }
+  absl::Status root = context_.transport.failure();
+  if (root.ok()) root = cause;
+  context_.transport.Abort(root);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = root;
+    changed_.notify_all();
+  }
+  for (auto& stream : streams_) stream->Abort(root);
+  staging_->Abort(root);
+  return root;
+}
+
+std::vector<MatrixCounters> Executor::Counters() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return counters_;
+}
+
+}  // namespace weft::runtime

@@ -1,0 +1,147 @@
+// Runs one rank's part of the plan, step after step: issues ops in plan order as their triggers
+// fire, and sees to what follows when they have run.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "runtime/decision_log.h"
+#include "runtime/job_state.h"
+#include "runtime/memory.h"
+#include "runtime/op_issuer.h"
+#include "runtime/step_recorder.h"
+#include "runtime/trace.h"
+#include "runtime/verdict.h"
+#include "weft/communicator.h"
+#include "weft/device.h"
+#include "weft/metrics.h"
+#include "weft/plan.h"
+#include "weft/runtime.h"
+
+namespace weft::runtime {
+
+// A step's jobs are announced with Announce(), the step is closed with Close(); then the next one
+// begins. All calls come from the caller's thread except those marked thread-safe.
+//
+// Host order: an op is issued when all ops before it on its lane are, its trigger has fired, and
+// what it depends on is issued. Since every rank follows the same lists, no rank-local timing ever
+// changes the order on a communicator.
+class Executor {
+ public:
+  struct Context {
+    Device& device;
+    Transport& transport;
+    const Plan& plan;
+    const std::vector<MatrixSpec>& specs;
+    int rank;
+    const Memory& memory;
+    OpIssuer& issuer;
+    Verdict& verdict;
+    StepRecorder& recorder;
+    DecisionLog& decisions;
+    Trace* trace;  // null: not wanted
+    absl::Duration deadline;
+  };
+
+  explicit Executor(const Context& context);
+  // Aborts what is still running.
+  ~Executor();
+
+  // The step that jobs belong to now.
+  std::int64_t step() const { return step_; }
+
+  // Makes the matrix's gradient known for this step: copies it to its slot (see MatrixJob::ready),
+  // or zeros when `gradient` is null and the slot is not empty.
+  absl::Status TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready);
+  // The job's ops may be issued from now on.
+  void Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr, double weight_decay);
+  // Issues everything that may be issued.
+  absl::Status IssueReady();
+  // Fires the trigger kStepClosed, issues the rest of the step and opens the next one. Work that
+  // writes weights waits for what `caller` holds now.
+  absl::Status Close(Stream* caller);
+
+  // Makes `stream` wait for the last op on `matrix` of the last closed step.
+  void WaitDelivered(std::int32_t matrix, Stream& stream);
+  // Blocks until `step` is complete; its outcome.
+  absl::Status WaitForStep(std::int64_t step);
+  std::int64_t completed_steps() const;
+
+  // The first failure, or OK. Thread-safe.
+  absl::Status failure() const;
+  // Ends everything with `cause` (or with the root cause that the transport knows); returns what
+  // has become the failure. Thread-safe.
+  absl::Status Fail(const absl::Status& cause);
+
+  std::vector<MatrixCounters> Counters() const;
+
+ private:
+  struct LocalOp {
+    std::int32_t id = 0;
+    // Local indices on other lanes.
+    std::vector<int> after;
+    std::vector<int> after_previous;
+    // By parity of the step: a wait for the step before must not see this step's record.
+    std::array<std::shared_ptr<Event>, 2> event;
+    std::array<Nanos, 2> begin = {};
+    std::array<Nanos, 2> end = {};
+    std::vector<Stage> completes;
+    bool delivers = false;
+    std::int64_t issued_step = -1;
+  };
+  struct MatrixState {
+    std::vector<int> gradient_readers;  // local indices
+    int last_op = -1;                   // local index of the op that delivers
+    std::unique_ptr<Event> staged;
+    bool staged_in_stream = false;
+    std::int64_t announced_step = -1;
+    std::shared_ptr<JobState> job;
+    double lr = 0;
+    double weight_decay = 0;
+  };
+
+  void BuildLocalOps();
+  void MapStages();
+  bool Ready(const LocalOp& local) const;
+  absl::Status Issue(int index);
+  void Started(int index, std::int64_t step);
+  void Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
+                absl::Status status);
+  void Count(const Op& op, std::int64_t step, bool skipped);
+  const Op& OpOf(const LocalOp& local) const { return context_.plan.ops[local.id]; }
+  Stream& stream_of(Lane lane) const { return *streams_[static_cast<int>(lane)]; }
+  void LogDecision(Decision::What what, std::int64_t step, const LocalOp& local);
+
+  const Context context_;
+  std::vector<LocalOp> ops_;
+  std::array<std::vector<int>, kLaneCount> lanes_;
+  std::array<std::size_t, kLaneCount> cursor_ = {};
+  std::vector<MatrixState> matrices_;
+  std::unique_ptr<Event> caller_event_;
+  bool caller_waits_ = false;
+  bool closed_ = false;
+  std::int64_t step_ = 0;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  absl::Status failure_;
+  bool failing_ = false;
+  std::array<std::size_t, 2> remaining_ = {};
+  std::int64_t completed_steps_ = 0;
+  std::vector<MatrixCounters> counters_;
+
+  // Last: their destruction waits for work that uses all of the above.
+  std::unique_ptr<Stream> staging_;
+  std::array<std::unique_ptr<Stream>, kLaneCount> streams_;
+};
+
+}  // namespace weft::runtime

@@ -1,0 +1,46 @@
+// The device memory of one rank: a buffer per matrix and slot, and optimizer state.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "weft/device.h"
+#include "weft/plan.h"
+#include "weft/runtime.h"
+
+namespace weft::runtime {
+
+class Memory {
+ public:
+  // Allocates what SlotRows() says, and state where a rule runs, cleared. ResourceExhausted names
+  // the matrix. `device` must outlive it.
+  static absl::StatusOr<std::unique_ptr<Memory>> Create(Device& device, const Plan& plan,
+                                                        const std::vector<MatrixSpec>& specs,
+                                                        int rank);
+
+  // Null where the rank has no such buffer. kWeight is the trainer's memory.
+  void* slot(std::int32_t matrix, Slot slot) const {
+    return slots_[matrix][static_cast<int>(slot)];
+  }
+  // fp32, empty where this rank runs no rule for the matrix.
+  absl::Span<float> state(std::int32_t matrix) const { return states_[matrix]; }
+  // Steps applied so far by an AdamW rule; device memory, one per matrix.
+  std::int64_t* applied_steps(std::int32_t matrix) const {
+    return applied_steps_->as<std::int64_t>() + matrix;
+  }
+
+ private:
+  Memory() = default;
+
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::unique_ptr<Buffer> applied_steps_;
+  std::vector<std::array<void*, kSlotCount>> slots_;
+  std::vector<absl::Span<float>> states_;
+};
+
+}  // namespace weft::runtime

@@ -1,0 +1,225 @@
+#include "runtime/op_issuer.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <tuple>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "weft/update.h"
+
+namespace weft::runtime {
+
+absl::StatusOr<std::unique_ptr<OpIssuer>> OpIssuer::Create(Device& device, const Plan& plan,
+                                                           const std::vector<MatrixSpec>& specs,
+                                                           int rank, const Memory& memory,
+                                                           const Communicators& communicators) {
+  std::unique_ptr<OpIssuer> issuer(new OpIssuer(device, plan, specs, rank, memory, communicators));
+  WEFT_RETURN_IF_ERROR(issuer->PrepareKernels());
+  return issuer;
+}
+
+absl::Status OpIssuer::PrepareKernels() {
+  by_matrix_.assign(specs_.size(), nullptr);
+  // Matrices of one shape and one set of options share a prepared run.
+  const auto same = [](const NewtonSchulzOptions& a, const NewtonSchulzOptions& b) {
+    return a.coefficients.triples == b.coefficients.triples && a.iterations == b.iterations &&
+           a.operand_type == b.operand_type && a.segments == b.segments &&
+           a.norm_floor == b.norm_floor && a.clamp_to_floor == b.clamp_to_floor;
+  };
+  std::vector<std::int32_t> representative;
+  std::size_t workspace_bytes = 0;
+  for (const std::int32_t id : plan_.lanes[rank_][static_cast<int>(Lane::kCompute)]) {
+    const Op& op = plan_.ops[id];
+    if (op.kind != OpKind::kOrthogonalize) continue;
+    const MatrixSpec& spec = specs_[op.matrix];
+    const NewtonSchulzOptions& options = std::get<MuonOptions>(spec.rule).newton_schulz;
+    const auto found =
+        std::find_if(representative.begin(), representative.end(), [&](std::int32_t other) {
+          const MatrixSpec& known = specs_[other];
+          return known.rows == spec.rows && known.cols == spec.cols &&
+                 same(std::get<MuonOptions>(known.rule).newton_schulz, options);
+        });
+    if (found != representative.end()) {
+      by_matrix_[op.matrix] = by_matrix_[*found];
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(auto run,
+                          update::NewtonSchulz::Create(device_, options, spec.rows, spec.cols));
+    workspace_bytes = std::max(workspace_bytes, run->workspace_bytes());
+    by_matrix_[op.matrix] = run.get();
+    newton_schulz_.push_back(std::move(run));
+    representative.push_back(op.matrix);
+  }
+  WEFT_ASSIGN_OR_RETURN(workspace_, device_.Allocate(workspace_bytes));
+  return absl::OkStatus();
+}
+
+absl::Status OpIssuer::Issue(std::int32_t id, Stream& stream, const StepArguments& arguments) {
+  const Op& op = plan_.ops[id];
+  if (IsCollective(op.kind)) return IssueCollective(op, stream, arguments);
+  return IssueCompute(op, stream, arguments);
+}
+
+std::int64_t OpIssuer::Elements(const Op& op, Slot slot) const {
+  return SlotRows(plan_, op.matrix, slot, rank_) * plan_.matrices[op.matrix].cols;
+}
+
+std::vector<std::int64_t> OpIssuer::PerMember(const Op& op, Slot slot, std::int64_t unit) const {
+  std::vector<std::int64_t> counts;
+  for (const int member : plan_.groups[op.group].ranks) {
+    counts.push_back(SlotRows(plan_, op.matrix, slot, member) * plan_.matrices[op.matrix].cols *
+                     unit);
+  }
+  return counts;
+}
+
+absl::Status OpIssuer::IssueCollective(const Op& op, Stream& stream,
+                                       const StepArguments& arguments) {
+  Communicator* communicator = communicators_.of(op.group);
+  if (op.kind == OpKind::kVerdict) {
+    if (communicator == nullptr) return absl::OkStatus();
+    return communicator->AllReduce(stream, arguments.verdict, arguments.verdict,
+                                   static_cast<std::int64_t>(plan_.matrices.size()), DType::kF32,
+                                   ReduceOp::kMax, {"", "verdict"});
+  }
+  WEFT_CHECK(communicator != nullptr) << "collective on group " << plan_.groups[op.group].name;
+  const PlanMatrix& matrix = plan_.matrices[op.matrix];
+  const OpTag tag{matrix.name, Name(op.kind)};
+  const DType dtype = SlotType(matrix, op.source);
+  const auto width = static_cast<std::int64_t>(SizeOf(dtype));
+  const void* source = memory_.slot(op.matrix, op.source);
+  void* target = memory_.slot(op.matrix, op.target);
+  const std::vector<int>& ranks = plan_.groups[op.group].ranks;
+  const int root =
+      static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), op.root) - ranks.begin());
+  switch (op.kind) {
+    case OpKind::kAllReduce:
+      return communicator->AllReduce(stream, source, target, matrix.rows * matrix.cols, dtype,
+                                     ReduceOp::kSum, tag);
+    case OpKind::kReduce:
+      return communicator->Reduce(stream, source, target, matrix.rows * matrix.cols, dtype,
+                                  ReduceOp::kSum, root, tag);
+    case OpKind::kBroadcast:
+      return communicator->Broadcast(stream, target, matrix.rows * matrix.cols * width, root, tag);
+    case OpKind::kAllGather:
+      return communicator->AllGatherV(stream, source, target, PerMember(op, op.source, width), tag);
+    case OpKind::kReduceScatter:
+      return communicator->ReduceScatterV(stream, source, target, PerMember(op, op.target, 1),
+                                          dtype, ReduceOp::kSum, tag);
+    case OpKind::kGather:
+      return communicator->GatherV(stream, source, target, PerMember(op, op.source, width), root,
+                                   tag);
+    case OpKind::kScatter:
+      return communicator->ScatterV(stream, source, target, PerMember(op, op.target, width), root,
+                                    tag);
+    default:
+      return absl::InternalError("not a collective");
+  }
+}
+
+float OpIssuer::GradientScale(const Op& op) const {
+  return plan_.matrices[op.matrix].gradient == GradientKind::kLocal
+             ? 1.0f / static_cast<float>(plan_.topology.grid.size())
+             : 1.0f;
+}
+
+const std::byte* OpIssuer::OwnRows(const Op& op) const {
+  const PlanMatrix& matrix = plan_.matrices[op.matrix];
+  const auto* whole = static_cast<const std::byte*>(memory_.slot(op.matrix, op.source));
+  if (SlotRows(plan_, op.matrix, op.source, rank_) ==
+      SlotRows(plan_, op.matrix, op.target, rank_)) {
+    return whole;
+  }
+  const std::int64_t rows_before = std::accumulate(
+      matrix.shard_rows.begin(), matrix.shard_rows.begin() + rank_, std::int64_t{0});
+  return whole + rows_before * matrix.cols * SizeOf(SlotType(matrix, op.source));
+}
+
+absl::Status OpIssuer::IssueCompute(const Op& op, Stream& stream, const StepArguments& arguments) {
+  const PlanMatrix& matrix = plan_.matrices[op.matrix];
+  const MatrixSpec& spec = specs_[op.matrix];
+  const std::int64_t count = Elements(op, op.target);
+  const void* source = memory_.slot(op.matrix, op.source);
+  void* target = memory_.slot(op.matrix, op.target);
+  Math& math = device_.math();
+  switch (op.kind) {
+    case OpKind::kMomentum: {
+      const auto& rule = std::get<MuonOptions>(spec.rule);
+      return math.Momentum(stream, count, source, matrix.dtype, GradientScale(op),
+                           static_cast<float>(rule.momentum), rule.nesterov,
+                           memory_.state(op.matrix).data(), static_cast<float*>(target),
+                           arguments.skip);
+    }
+    case OpKind::kOrthogonalize:
+      return by_matrix_[op.matrix]->Enqueue(stream, static_cast<const float*>(source),
+                                            static_cast<float*>(target), workspace_->data());
+    case OpKind::kApply: {
+      const auto& rule = std::get<MuonOptions>(spec.rule);
+      const double step = arguments.lr * ScaleFactor(rule.scale, matrix.rows, matrix.cols);
+      return math.Apply(stream, count, static_cast<float>(arguments.lr * arguments.weight_decay),
+                        static_cast<float>(step), reinterpret_cast<const float*>(OwnRows(op)),
+                        target, matrix.dtype, arguments.skip);
+    }
+    case OpKind::kElementwise: {
+      const auto& rule = std::get<AdamWOptions>(spec.rule);
+      Math::AdamWArguments adamw;
+      adamw.count = count;
+      adamw.gradient = source;
+      adamw.gradient_type = matrix.dtype;
+      adamw.gradient_scale = GradientScale(op);
+      adamw.m = memory_.state(op.matrix).data();
+      adamw.v = count > 0 ? adamw.m + count : nullptr;
+      adamw.weight = target;
+      adamw.weight_type = matrix.dtype;
+      adamw.lr = arguments.lr;
+      adamw.beta1 = rule.beta1;
+      adamw.beta2 = rule.beta2;
+      adamw.eps = rule.eps;
+      adamw.weight_decay = arguments.weight_decay;
+      adamw.applied_steps = memory_.applied_steps(op.matrix);
+      adamw.skip = arguments.skip;
+      return math.AdamW(stream, adamw);
+    }
+    case OpKind::kCustom:
+      return IssueCustom(op, stream, arguments);
+    case OpKind::kCopyRows:
+      device_.Copy(stream, target, OwnRows(op), count * SizeOf(matrix.dtype));
+      return absl::OkStatus();
+    default:
+      return absl::InternalError("not a compute op");
+  }
+}
+
+absl::Status OpIssuer::IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments) {
+  const PlanMatrix& matrix = plan_.matrices[op.matrix];
+  const RuleContext context{
+      .device = device_,
+      .stream = stream,
+      .matrix = matrix.name,
+      .step = arguments.step,
+      .rows = matrix.rows,
+      .cols = matrix.cols,
+      .dtype = matrix.dtype,
+      .gradient = memory_.slot(op.matrix, op.source),
+      .gradient_scale = GradientScale(op),
+      .state = memory_.state(op.matrix).data(),
+      .weight = memory_.slot(op.matrix, op.target),
+      .lr = arguments.lr,
+      .weight_decay = arguments.weight_decay,
+      .skip = arguments.skip,
+  };
+  // A caller's function may throw; nothing of Weft's does.
+  try {
+    return std::get<CustomRule>(specs_[op.matrix].rule).enqueue(context);
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  } catch (...) {
+    return absl::InternalError("unknown exception");
+  }
+}
+
+}  // namespace weft::runtime

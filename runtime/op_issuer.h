@@ -1,0 +1,74 @@
+// Turns one op of the plan into work on its lane's stream.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/communicators.h"
+#include "runtime/memory.h"
+#include "update/newton_schulz.h"
+#include "weft/device.h"
+#include "weft/plan.h"
+#include "weft/runtime.h"
+
+namespace weft::runtime {
+
+// What differs from step to step.
+struct StepArguments {
+  std::int64_t step = 0;
+  double lr = 0;  // of the op's matrix in this step
+  double weight_decay = 0;
+  const float* skip = nullptr;  // device memory: nonzero once the step is to change nothing
+  float* verdict = nullptr;     // device memory, one per matrix; kVerdict reduces it in place
+};
+
+class OpIssuer {
+ public:
+  // Prepares every kernel the plan needs here. All arguments must outlive it.
+  static absl::StatusOr<std::unique_ptr<OpIssuer>> Create(Device& device, const Plan& plan,
+                                                          const std::vector<MatrixSpec>& specs,
+                                                          int rank, const Memory& memory,
+                                                          const Communicators& communicators);
+
+  // Enqueues the work of op `id` on `stream` and returns. An error enqueues nothing.
+  absl::Status Issue(std::int32_t id, Stream& stream, const StepArguments& arguments);
+
+ private:
+  OpIssuer(Device& device, const Plan& plan, const std::vector<MatrixSpec>& specs, int rank,
+           const Memory& memory, const Communicators& communicators)
+      : device_(device),
+        plan_(plan),
+        specs_(specs),
+        rank_(rank),
+        memory_(memory),
+        communicators_(communicators) {}
+
+  absl::Status PrepareKernels();
+  absl::Status IssueCollective(const Op& op, Stream& stream, const StepArguments& arguments);
+  absl::Status IssueCompute(const Op& op, Stream& stream, const StepArguments& arguments);
+  absl::Status IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments);
+
+  float GradientScale(const Op& op) const;
+  std::int64_t Elements(const Op& op, Slot slot) const;
+  // Where the rows that `op` handles begin inside its source, which holds more of them.
+  const std::byte* OwnRows(const Op& op) const;
+  // Elements of `slot` on each member of the op's group, times `unit`.
+  std::vector<std::int64_t> PerMember(const Op& op, Slot slot, std::int64_t unit) const;
+
+  Device& device_;
+  const Plan& plan_;
+  const std::vector<MatrixSpec>& specs_;
+  const int rank_;
+  const Memory& memory_;
+  const Communicators& communicators_;
+  std::vector<std::unique_ptr<update::NewtonSchulz>> newton_schulz_;
+  std::vector<update::NewtonSchulz*> by_matrix_;
+  std::unique_ptr<Buffer> workspace_;
+};
+
+}  // namespace weft::runtime

@@ -1,0 +1,37 @@
+// What has been registered: checks it, turns it into a plan request, and describes it so that ranks
+// can compare.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "weft/plan.h"
+#include "weft/runtime.h"
+
+namespace weft::runtime {
+
+// InvalidArgument names the option.
+absl::Status CheckOptions(const RuntimeOptions& options);
+
+// InvalidArgument names the matrix. `world` is the number of ranks; `rank` whose weight must be
+// there, or -1 for none. Does not look for duplicates.
+absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank);
+
+// Fills shard_rows of a sharded spec that leaves them out.
+void CompleteSpec(MatrixSpec& spec, int world);
+
+// Requires checked and completed specs.
+absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs,
+                                            const RuntimeOptions& options);
+
+// Everything that must be equal on all ranks, one line per item: the options, then each matrix.
+std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
+                                  const RuntimeOptions& options);
+
+// Compares all ranks' manifests (lines joined by '\n', in rank order). InvalidArgument names the
+// first line that differs, with rank 0's and the first differing rank's text.
+absl::Status CompareManifests(const std::vector<std::string>& manifests);
+
+}  // namespace weft::runtime

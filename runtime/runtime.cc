@@ -1,0 +1,449 @@
+#include "weft/runtime.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "runtime/clock_offset.h"
+#include "runtime/communicators.h"
+#include "runtime/decision_log.h"
+#include "runtime/executor.h"
+#include "runtime/job_state.h"
+#include "runtime/memory.h"
+#include "runtime/op_issuer.h"
+#include "runtime/registration.h"
+#include "runtime/step_recorder.h"
+#include "runtime/trace.h"
+#include "runtime/verdict.h"
+#include "weft/safetensors.h"
+
+namespace weft {
+namespace runtime {
+namespace {
+
+// Adds the caller's time in a scope to a step, less what it spent blocked.
+class HostTimer {
+ public:
+  HostTimer(StepRecorder& recorder, const Clock& clock, std::int64_t step)
+      : recorder_(recorder), clock_(clock), step_(step), begin_(clock.Now()) {}
+  ~HostTimer() { recorder_.AddHostTime(step_, clock_.Now() - begin_ - blocked_); }
+  HostTimer(const HostTimer&) = delete;
+  HostTimer& operator=(const HostTimer&) = delete;
+
+  void Blocked(Nanos duration) { blocked_ += duration; }
+
+ private:
+  StepRecorder& recorder_;
+  const Clock& clock_;
+  const std::int64_t step_;
+  const Nanos begin_;
+  Nanos blocked_ = 0;
+};
+
+double DefaultLr(const Rule& rule) {
+  if (const auto* muon = std::get_if<MuonOptions>(&rule)) return muon->lr;
+  if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) return adamw->lr;
+  return 0;
+}
+
+double DefaultWeightDecay(const Rule& rule) {
+  if (const auto* muon = std::get_if<MuonOptions>(&rule)) return muon->weight_decay;
+  if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) return adamw->weight_decay;
+  return 0;
+}
+
+class RuntimeImpl final : public Runtime {
+ public:
+  RuntimeImpl(const RuntimeOptions& options, Device& device, Transport& transport)
+      : options_(options),
+        device_(device),
+        transport_(transport),
+        decisions_(options.decision_ring),
+        recorder_(std::make_shared<StepRecorder>()),
+        trace_(options.trace ? std::make_unique<Trace>(transport.rank()) : nullptr) {}
+
+  ~RuntimeImpl() override { Shutdown(); }
+
+  absl::StatusOr<MatrixId> AddMatrix(MatrixSpec spec) override;
+  absl::Status Commit() override;
+  absl::StatusOr<Job> Submit(const MatrixJob& job) override;
+  absl::Status Step(Stream* caller) override;
+  absl::Status Progress() override;
+  absl::Status ParameterNeeded(int layer, Stream& stream) override;
+  absl::Status WaitForLayer(int layer) override;
+  absl::Status WaitForStep() override;
+  std::int64_t steps() const override { return executor_ == nullptr ? 0 : executor_->step(); }
+  const Plan& plan() const override { return plan_; }
+  absl::StatusOr<absl::Span<float>> State(MatrixId matrix) override;
+  absl::StatusOr<StepMetrics> Metrics() override;
+  absl::StatusOr<std::vector<StepMetrics>> MetricsOfAllRanks() override;
+  std::vector<MatrixCounters> Counters() const override;
+  std::vector<std::string> WithoutGradient(std::int64_t steps) const override;
+  std::vector<Decision> Decisions() const override { return decisions_.Entries(); }
+  std::string DescribeDecisions() const override { return Describe(decisions_.Entries(), plan_); }
+  void AddTraceSpan(std::string name, Nanos begin, Nanos end) override {
+    if (trace_ != nullptr) trace_->Add(Trace::UserSpan{std::move(name), begin, end});
+  }
+  absl::Status WriteTrace(const std::string& path) override;
+
+ private:
+  // FailedPrecondition before Commit(), the failure after one.
+  absl::Status CheckRunning() const;
+  absl::Status CompareWithPeers();
+  absl::Status MakeRoomForStep(HostTimer& timer);
+  std::shared_ptr<JobState> NewJob(MatrixId matrix);
+  absl::StatusOr<const std::vector<MatrixId>*> Layer(int layer) const;
+  void Shutdown();
+
+  const RuntimeOptions options_;
+  Device& device_;
+  Transport& transport_;
+  std::vector<MatrixSpec> specs_;
+  std::set<std::string> names_;
+  Plan plan_;
+  DecisionLog decisions_;
+  // Shared with job handles, which may outlive the runtime.
+  std::shared_ptr<StepRecorder> recorder_;
+  std::unique_ptr<Trace> trace_;
+  std::map<int, std::vector<MatrixId>> layers_;
+  // Jobs of the open step, and of the last closed one.
+  std::vector<std::shared_ptr<JobState>> open_jobs_;
+  std::vector<std::shared_ptr<JobState>> closed_jobs_;
+  std::vector<std::pair<double, double>> last_values_;  // lr and weight decay by matrix
+  Nanos clock_offset_ = 0;                              // to rank 0's clock
+  std::unique_ptr<Communicators> communicators_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<OpIssuer> issuer_;
+  std::unique_ptr<Verdict> verdict_;
+  std::unique_ptr<Executor> executor_;
+};
+
+absl::StatusOr<MatrixId> RuntimeImpl::AddMatrix(MatrixSpec spec) {
+  if (executor_ != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("matrix '", spec.name, "': added after Commit()"));
+  }
+  WEFT_RETURN_IF_ERROR(CheckSpec(spec, transport_.size(), transport_.rank()));
+  if (!names_.insert(spec.name).second) {
+    return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "' is registered twice"));
+  }
+  CompleteSpec(spec, transport_.size());
+  specs_.push_back(std::move(spec));
+  return static_cast<MatrixId>(specs_.size() - 1);
+}
+
+absl::Status RuntimeImpl::CompareWithPeers() {
+  const std::string manifest = absl::StrJoin(Manifest(specs_, options_), "\n");
+  const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(manifest));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> hashes,
+                        communicators_->ExchangeNumbers({hash}, "registration"));
+  if (std::all_of(hashes.begin(), hashes.end(), [&](std::int64_t h) { return h == hash; })) {
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> manifests,
+                        communicators_->ExchangeText(manifest, "registration"));
+  return CompareManifests(manifests);
+}
+
+absl::Status RuntimeImpl::Commit() {
+  if (executor_ != nullptr) return absl::FailedPreconditionError("Commit() was called before");
+  if (specs_.empty()) return absl::FailedPreconditionError("no matrix is registered");
+  if (communicators_ == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(communicators_, Communicators::Create(options_.name, device_, transport_,
+                                                                options_.deadline));
+  }
+  WEFT_RETURN_IF_ERROR(CompareWithPeers());
+  WEFT_ASSIGN_OR_RETURN(const PlanRequest request, MakePlanRequest(specs_, options_));
+  WEFT_ASSIGN_OR_RETURN(plan_, BuildPlan(request));
+  const auto fingerprint = static_cast<std::int64_t>(Fingerprint(plan_));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> fingerprints,
+                        communicators_->ExchangeNumbers({fingerprint}, "plan"));
+  for (std::size_t rank = 0; rank < fingerprints.size(); ++rank) {
+    if (fingerprints[rank] != fingerprints[0]) {
+      return absl::InternalError(absl::StrCat("rank ", rank,
+                                              " made another plan than rank 0 from equal "
+                                              "registrations; are they the same build?"));
+    }
+  }
+  WEFT_RETURN_IF_ERROR(communicators_->CreateFor(plan_));
+  WEFT_ASSIGN_OR_RETURN(memory_, Memory::Create(device_, plan_, specs_, transport_.rank()));
+  WEFT_ASSIGN_OR_RETURN(issuer_, OpIssuer::Create(device_, plan_, specs_, transport_.rank(),
+                                                  *memory_, *communicators_));
+  WEFT_ASSIGN_OR_RETURN(verdict_, Verdict::Create(device_, plan_, options_.missing_gradient));
+  WEFT_ASSIGN_OR_RETURN(clock_offset_,
+                        OffsetToRankZero(device_.clock(), transport_.rank(), *communicators_));
+  if (trace_ != nullptr) trace_->set_offset(clock_offset_);
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    layers_[specs_[i].layer].push_back(static_cast<MatrixId>(i));
+    last_values_.emplace_back(DefaultLr(specs_[i].rule), DefaultWeightDecay(specs_[i].rule));
+  }
+  open_jobs_.resize(specs_.size());
+  closed_jobs_.resize(specs_.size());
+  WEFT_RETURN_IF_ERROR(communicators_->Barrier("warm-up"));
+  executor_ = std::make_unique<Executor>(
+      Executor::Context{device_, transport_, plan_, specs_, transport_.rank(), *memory_, *issuer_,
+                        *verdict_, *recorder_, decisions_, trace_.get(), options_.deadline});
+  return absl::OkStatus();
+}
+
+absl::Status RuntimeImpl::CheckRunning() const {
+  if (executor_ == nullptr) return absl::FailedPreconditionError("Commit() has not been called");
+  return executor_->failure();
+}
+
+absl::Status RuntimeImpl::MakeRoomForStep(HostTimer& timer) {
+  const std::int64_t two_before = executor_->step() - 2;
+  if (two_before < executor_->completed_steps()) return absl::OkStatus();
+  const Nanos begin = device_.clock().Now();
+  // What that step came to is its own jobs' news.
+  (void)executor_->WaitForStep(two_before);
+  timer.Blocked(device_.clock().Now() - begin);
+  return executor_->failure();
+}
+
+std::shared_ptr<JobState> RuntimeImpl::NewJob(MatrixId matrix) {
+  auto job = std::make_shared<JobState>(specs_[matrix].name, matrix, executor_->step(),
+                                        device_.clock(), options_.completions);
+  job->set_wait_listener([recorder = recorder_](std::int64_t step, Nanos begin, Nanos end) {
+    recorder->AddWait(step, begin, end);
+  });
+  return job;
+}
+
+absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  if (job.matrix < 0 || job.matrix >= static_cast<MatrixId>(specs_.size())) {
+    return absl::NotFoundError(absl::StrCat("no matrix has the id ", job.matrix));
+  }
+  const MatrixSpec& spec = specs_[job.matrix];
+  const std::int64_t step = executor_->step();
+  if (open_jobs_[job.matrix] != nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("matrix '", spec.name, "' already has a gradient in step ", step));
+  }
+  const std::int64_t elements =
+      spec.cols * (spec.layout == Layout::kSharded && spec.gradient == GradientKind::kReduced
+                       ? spec.shard_rows[transport_.rank()]
+                       : spec.rows);
+  if (job.gradient == nullptr && elements > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("matrix '", spec.name, "': its gradient is null"));
+  }
+  HostTimer timer(*recorder_, device_.clock(), step);
+  WEFT_RETURN_IF_ERROR(MakeRoomForStep(timer));
+  const Nanos begin = device_.clock().Now();
+  if (trace_ != nullptr) trace_->Add(Trace::JobSpan{step, job.matrix, begin});
+  WEFT_RETURN_IF_ERROR(executor_->TakeGradient(job.matrix, job.gradient, job.ready));
+  recorder_->AddJob(step);
+  auto& [lr, weight_decay] = last_values_[job.matrix];
+  if (job.lr.has_value()) lr = *job.lr;
+  if (job.weight_decay.has_value()) weight_decay = *job.weight_decay;
+  std::shared_ptr<JobState> state = NewJob(job.matrix);
+  open_jobs_[job.matrix] = state;
+  executor_->Announce(job.matrix, state, lr, weight_decay);
+  state->MarkReached(Stage::kSubmitted, absl::OkStatus());
+  WEFT_RETURN_IF_ERROR(executor_->IssueReady());
+  return Job(std::move(state));
+}
+
+absl::Status RuntimeImpl::Step(Stream* caller) {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  const std::int64_t step = executor_->step();
+  recorder_->StepCalled(step, device_.clock().Now());
+  HostTimer timer(*recorder_, device_.clock(), step);
+  WEFT_RETURN_IF_ERROR(MakeRoomForStep(timer));
+  std::vector<bool> has_gradient(specs_.size());
+  std::vector<std::string> missing;
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    has_gradient[i] = open_jobs_[i] != nullptr;
+    if (has_gradient[i]) continue;
+    missing.push_back(absl::StrCat("'", specs_[i].name, "'"));
+    // Every rank takes part in every collective: this one contributes zeros.
+    const auto matrix = static_cast<MatrixId>(i);
+    WEFT_RETURN_IF_ERROR(executor_->TakeGradient(matrix, nullptr, nullptr));
+    open_jobs_[i] = NewJob(matrix);
+    executor_->Announce(matrix, open_jobs_[i], last_values_[i].first, last_values_[i].second);
+  }
+  WEFT_RETURN_IF_ERROR(verdict_->Set(step, has_gradient, transport_.rank()));
+  WEFT_RETURN_IF_ERROR(executor_->Close(caller));
+  closed_jobs_ = std::exchange(open_jobs_, std::vector<std::shared_ptr<JobState>>(specs_.size()));
+  if (!missing.empty() && options_.missing_gradient == MissingGradient::kError) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step, ": no gradient on rank ", transport_.rank(), " for matrix ",
+                     absl::StrJoin(missing, ", "), "; the step changes nothing"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RuntimeImpl::Progress() {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  HostTimer timer(*recorder_, device_.clock(), executor_->step());
+  return executor_->IssueReady();
+}
+
+absl::StatusOr<const std::vector<MatrixId>*> RuntimeImpl::Layer(int layer) const {
+  const auto found = layers_.find(layer);
+  if (found == layers_.end()) {
+    return absl::NotFoundError(absl::StrCat("no matrix belongs to layer ", layer));
+  }
+  return &found->second;
+}
+
+absl::Status RuntimeImpl::ParameterNeeded(int layer, Stream& stream) {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
+  if (executor_->step() == 0) return absl::OkStatus();
+  auto span = std::make_shared<std::pair<Nanos, Nanos>>();
+  stream.RecordTime(&span->first);
+  for (const MatrixId matrix : *matrices) executor_->WaitDelivered(matrix, stream);
+  stream.RecordTime(&span->second);
+  stream.EnqueueAlways(
+      [span, recorder = recorder_, step = executor_->step() - 1](const absl::Status&) {
+        recorder->AddWait(step, span->first, span->second);
+      });
+  return absl::OkStatus();
+}
+
+absl::Status RuntimeImpl::WaitForLayer(int layer) {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
+  if (executor_->step() == 0) return absl::OkStatus();
+  for (const MatrixId matrix : *matrices) {
+    const absl::Status status = closed_jobs_[matrix]->Wait(Stage::kDelivered, options_.deadline);
+    if (absl::IsDeadlineExceeded(status)) return executor_->Fail(status);
+    WEFT_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RuntimeImpl::WaitForStep() {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  if (executor_->step() == 0) return absl::OkStatus();
+  return executor_->WaitForStep(executor_->step() - 1);
+}
+
+absl::StatusOr<absl::Span<float>> RuntimeImpl::State(MatrixId matrix) {
+  if (memory_ == nullptr) return absl::FailedPreconditionError("Commit() has not been called");
+  if (matrix < 0 || matrix >= static_cast<MatrixId>(specs_.size())) {
+    return absl::NotFoundError(absl::StrCat("no matrix has the id ", matrix));
+  }
+  return memory_->state(matrix);
+}
+
+absl::StatusOr<StepMetrics> RuntimeImpl::Metrics() {
+  const std::optional<StepMetrics> metrics = recorder_->LastComplete();
+  if (!metrics.has_value()) return absl::FailedPreconditionError("no step is complete yet");
+  return *metrics;
+}
+
+absl::StatusOr<std::vector<StepMetrics>> RuntimeImpl::MetricsOfAllRanks() {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  WEFT_RETURN_IF_ERROR(WaitForStep());
+  WEFT_ASSIGN_OR_RETURN(StepMetrics own, Metrics());
+  own.step_called += clock_offset_;
+  own.last_delivered += clock_offset_;
+  // As bit patterns, so that one exchange carries integers and doubles alike.
+  static_assert(sizeof(StepMetrics) % sizeof(std::int64_t) == 0 &&
+                std::is_trivially_copyable_v<StepMetrics>);
+  constexpr std::size_t kWords = sizeof(StepMetrics) / sizeof(std::int64_t);
+  const auto words = std::bit_cast<std::array<std::int64_t, kWords>>(own);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> all,
+                        communicators_->ExchangeNumbers({words.begin(), words.end()}, "metrics"));
+  std::vector<StepMetrics> metrics;
+  for (int rank = 0; rank < transport_.size(); ++rank) {
+    std::array<std::int64_t, kWords> theirs;
+    std::copy_n(all.begin() + rank * kWords, kWords, theirs.begin());
+    metrics.push_back(std::bit_cast<StepMetrics>(theirs));
+  }
+  return metrics;
+}
+
+std::vector<MatrixCounters> RuntimeImpl::Counters() const {
+  return executor_ == nullptr ? std::vector<MatrixCounters>{} : executor_->Counters();
+}
+
+std::vector<std::string> RuntimeImpl::WithoutGradient(std::int64_t steps) const {
+  std::vector<std::string> names;
+  if (executor_ == nullptr) return names;
+  const std::int64_t complete = executor_->completed_steps();
+  if (complete < steps) return names;
+  for (const MatrixCounters& counters : executor_->Counters()) {
+    if (counters.last_gradient_step < complete - steps) names.push_back(counters.name);
+  }
+  return names;
+}
+
+absl::Status RuntimeImpl::WriteTrace(const std::string& path) {
+  if (trace_ == nullptr) {
+    return absl::FailedPreconditionError("tracing was not asked for in the runtime's options");
+  }
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  // The outcome of the step does not matter here, only that it is over.
+  (void)WaitForStep();
+  WEFT_RETURN_IF_ERROR(executor_->failure());
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::int64_t> firsts,
+                        communicators_->ExchangeNumbers({trace_->First()}, "trace"));
+  std::erase(firsts, 0);
+  const Nanos origin = firsts.empty() ? 0 : *std::min_element(firsts.begin(), firsts.end());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> events,
+                        communicators_->ExchangeText(trace_->ToJson(plan_, origin), "trace"));
+  absl::Status written;
+  if (transport_.rank() == 0) {
+    const std::string file = TraceFile(events);
+    written = WriteFileAtomically(
+        path, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(file.data()), file.size()));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> failed,
+                        communicators_->ExchangeNumbers({written.ok() ? 0 : 1}, "trace"));
+  if (!written.ok()) return written;
+  if (failed[0] != 0) {
+    return absl::UnavailableError(absl::StrCat("rank 0 could not write the trace to ", path));
+  }
+  return absl::OkStatus();
+}
+
+void RuntimeImpl::Shutdown() {
+  if (executor_ == nullptr) return;
+  const bool open = std::any_of(open_jobs_.begin(), open_jobs_.end(),
+                                [](const auto& job) { return job != nullptr; });
+  if (open) {
+    // Peers may never send what this step would still wait for.
+    (void)executor_->Fail(absl::CancelledError(absl::StrCat(
+        "rank ", transport_.rank(), " ended its runtime with step ", executor_->step(), " open")));
+  } else if (executor_->failure().ok() && executor_->step() > 0) {
+    (void)executor_->WaitForStep(executor_->step() - 1);
+  }
+  const absl::Status ended = executor_->failure().ok()
+                                 ? absl::CancelledError("the runtime was destroyed")
+                                 : executor_->failure();
+  executor_.reset();
+  for (const auto& jobs : {open_jobs_, closed_jobs_}) {
+    for (const auto& job : jobs) {
+      if (job != nullptr) job->FailOpenStages(ended);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace runtime
+
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(const RuntimeOptions& options,
+                                                         Device& device, Transport& transport) {
+  WEFT_RETURN_IF_ERROR(runtime::CheckOptions(options));
+  if (options.topology.grid.size() != transport.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("topology: its grid of ", options.topology.grid.nodes, " x ",
+                     options.topology.grid.ranks_per_node, " is not the transport's ",
+                     transport.size(), " ranks"));
+  }
+  return std::make_unique<runtime::RuntimeImpl>(options, device, transport);
+}
+
+}  // namespace weft

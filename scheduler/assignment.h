@@ -1,0 +1,25 @@
+// Which rank owns which matrix: balance first, then spread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/grid.h"
+
+namespace weft::scheduler {
+
+// The w-th place of the spread order: neighbours lie in different inter groups, and each run of
+// grid.size() places that starts at a multiple of it visits every rank once.
+int SpreadRank(const ProcessGrid& grid, std::int64_t w);
+
+// Longest processing time first: the most costly matrix goes to the rank with the least load so
+// far. Ties: lower index first; fewer matrices, then spread order, among ranks. Costs are finite
+// and not negative. Returns an owner for each cost.
+std::vector<int> AssignByCost(const std::vector<double>& costs, const ProcessGrid& grid);
+
+// Permutes owners among matrices of equal cost so that neighbours (costs are in use order) sit in
+// different inter groups and, as far as possible, on different nodes. Loads stay as they are.
+void SpreadOwners(const std::vector<double>& costs, const ProcessGrid& grid,
+                  std::vector<int>& owners);
+
+}  // namespace weft::scheduler

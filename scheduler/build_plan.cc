@@ -1,0 +1,237 @@
+// From a request to a plan: checks the request, decides each matrix's path and owner, and runs the
+// phases of a step.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "scheduler/assignment.h"
+#include "scheduler/dependencies.h"
+#include "scheduler/plan_builder.h"
+#include "scheduler/slots.h"
+#include "scheduler/strategies/path.h"
+#include "weft/plan.h"
+
+namespace weft {
+namespace scheduler {
+namespace {
+
+constexpr std::int64_t kMaxRanks = 1 << 20;
+absl::Status CheckTopology(const Topology& topology) {
+  const ProcessGrid& grid = topology.grid;
+  if (grid.nodes < 1 || grid.ranks_per_node < 1 ||
+      static_cast<std::int64_t>(grid.nodes) * grid.ranks_per_node > kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("the grid ", grid.nodes, " x ",
+                                                   grid.ranks_per_node, " must have 1 to ",
+                                                   kMaxRanks, " ranks."));
+  }
+  if (topology.nics_per_node < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nics_per_node is ", topology.nics_per_node, "; it must not be negative."));
+  }
+  for (const auto& [name, link] : {std::pair<const char*, Link>{"intra", topology.intra},
+                                   std::pair<const char*, Link>{"inter", topology.inter}}) {
+    if (!std::isfinite(link.latency_us) || link.latency_us < 0 ||
+        !std::isfinite(link.gigabytes_per_second) || link.gigabytes_per_second < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the ", name, " link's latency and bandwidth must be finite and not negative."));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
+  if (matrix.layout == Layout::kReplicated) {
+    if (matrix.shard_rows.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("matrix '", matrix.name, "' is replicated and must not have shard rows."));
+  }
+  if (matrix.shard_rows.size() != static_cast<std::size_t>(ranks)) {
+    return absl::InvalidArgumentError(absl::StrCat("matrix '", matrix.name, "' has shard rows for ",
+                                                   matrix.shard_rows.size(), " of ", ranks,
+                                                   " ranks."));
+  }
+  std::int64_t left = matrix.rows;
+  for (std::int64_t rows : matrix.shard_rows) {
+    if (rows < 0 || rows > left) {
+      return absl::InvalidArgumentError(absl::StrCat("matrix '", matrix.name,
+                                                     "' has shard rows that are negative or do not "
+                                                     "add up to its ",
+                                                     matrix.rows, " rows."));
+    }
+    left -= rows;
+  }
+  if (left != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("matrix '", matrix.name, "' has shard rows that add up to ",
+                     matrix.rows - left, ", not to its ", matrix.rows, " rows."));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
+  const std::string named = absl::StrCat("matrix '", matrix.name, "'");
+  if (matrix.rows < 0 || matrix.cols < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(named, " has the negative shape ", matrix.rows, " x ", matrix.cols, "."));
+  }
+  if (TooLarge(matrix)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(named, " of ", matrix.rows, " x ", matrix.cols, " is too large."));
+  }
+  if (!std::isfinite(matrix.flops) || matrix.flops < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(named, " must have a finite cost that is not negative."));
+  }
+  if (matrix.state_bytes_per_element < 0 || matrix.state_bytes_per_element > 1024) {
+    return absl::InvalidArgumentError(absl::StrCat(named, " has ", matrix.state_bytes_per_element,
+                                                   " bytes of state per element; 0 to 1024 are "
+                                                   "possible."));
+  }
+  return CheckShards(matrix, ranks);
+}
+
+absl::Status CheckMatrices(const std::vector<PlanMatrix>& matrices, int ranks) {
+  std::unordered_set<std::string> names;
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    if (matrices[i].name.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("matrix number ", i, " has no name."));
+    }
+    if (!names.insert(matrices[i].name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is more than one matrix '", matrices[i].name, "'."));
+    }
+    WEFT_RETURN_IF_ERROR(CheckMatrix(matrices[i], ranks));
+  }
+  return absl::OkStatus();
+}
+
+// Refuses layouts that the strategy cannot serve and notes where it takes another path.
+absl::Status ChooseLayouts(Plan& plan, bool strict) {
+  for (PlanMatrix& matrix : plan.matrices) {
+    matrix.fallback.clear();
+    if (matrix.rule == RuleKind::kElementwise) continue;
+    if (plan.strategy == Strategy::kReplicated && matrix.layout == Layout::kSharded) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("matrix '", matrix.name,
+                       "' is sharded, which strategy replicated cannot serve; use gather or "
+                       "owner."));
+    }
+    if (plan.strategy == Strategy::kGather && matrix.layout == Layout::kReplicated) {
+      matrix.fallback =
+          "strategy gather needs shards; a replicated matrix takes the replicated path";
+      if (strict) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("matrix '", matrix.name,
+                         "' would fall back and strict forbids it: ", matrix.fallback, "."));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AssignOwners(Plan& plan) {
+  std::vector<double> costs;
+  std::vector<std::int32_t> owned;
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    PlanMatrix& matrix = plan.matrices[m];
+    matrix.owner = -1;
+    if (plan.strategy != Strategy::kOwner || matrix.rule == RuleKind::kElementwise) continue;
+    costs.push_back(matrix.flops);
+    owned.push_back(static_cast<std::int32_t>(m));
+  }
+  std::vector<int> owners = AssignByCost(costs, plan.topology.grid);
+  SpreadOwners(costs, plan.topology.grid, owners);
+  for (std::size_t i = 0; i < owned.size(); ++i) plan.matrices[owned[i]].owner = owners[i];
+}
+
+const Path& PathFor(const Plan& plan, const PlanMatrix& matrix) {
+  switch (PathOf(plan.topology, plan.strategy, matrix)) {
+    case PathKind::kElementwise:
+      return ElementwisePath();
+    case PathKind::kGather:
+      return GatherPath();
+    case PathKind::kOwner:
+      return OwnerPath();
+    case PathKind::kLocal:
+    case PathKind::kReplicated:
+      break;
+  }
+  return ReplicatedPath();
+}
+
+std::string Describe(const Plan& plan, const PlanMatrix& matrix) {
+  if (PathOf(plan.topology, plan.strategy, matrix) == PathKind::kLocal) {
+    return absl::StrCat("local: ", RuleWork(matrix));
+  }
+  return PathFor(plan, matrix).Describe(matrix);
+}
+
+// Matrices in the order in which their owners will be done with them, by FLOPs: each owner works
+// through its matrices in use order.
+std::vector<std::int32_t> PublishOrder(const Plan& plan) {
+  std::vector<double> load(plan.topology.grid.size());
+  std::vector<double> finish(plan.matrices.size());
+  std::vector<std::int32_t> order(plan.matrices.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    const PlanMatrix& matrix = plan.matrices[m];
+    if (matrix.owner >= 0) finish[m] = load[matrix.owner] += matrix.flops;
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t a, std::int32_t b) { return finish[a] < finish[b]; });
+  return order;
+}
+
+void EmitStep(Plan& plan) {
+  std::vector<const Path*> paths;
+  for (PlanMatrix& matrix : plan.matrices) {
+    paths.push_back(&PathFor(plan, matrix));
+    matrix.path = Describe(plan, matrix);
+  }
+  PlanBuilder builder(plan);
+  const auto count = static_cast<std::int32_t>(plan.matrices.size());
+  for (std::int32_t m = count - 1; m >= 0; --m) paths[m]->Reduce(builder, m);
+  builder.Verdict();
+  for (std::int32_t m = 0; m < count; ++m) paths[m]->Prepare(builder, m);
+  for (std::int32_t m = 0; m < count; ++m) paths[m]->Collect(builder, m);
+  for (std::int32_t m = 0; m < count; ++m) paths[m]->Update(builder, m);
+  const std::vector<std::int32_t> order = PublishOrder(plan);
+  for (std::int32_t m : order) paths[m]->Publish(builder, m);
+  for (std::int32_t m : order) paths[m]->Deliver(builder, m);
+  builder.Finish();
+  DeriveDependencies(plan);
+}
+
+}  // namespace
+}  // namespace scheduler
+
+absl::StatusOr<Plan> BuildPlan(const PlanRequest& request) {
+  WEFT_RETURN_IF_ERROR(scheduler::CheckTopology(request.topology));
+  Plan plan;
+  plan.topology = request.topology;
+  plan.strategy = request.strategy;
+  plan.matrices = request.matrices;
+  const int ranks = request.topology.grid.size();
+  for (PlanMatrix& matrix : plan.matrices) {
+    if (matrix.layout == Layout::kSharded && matrix.shard_rows.empty() && matrix.rows >= 0) {
+      matrix.shard_rows = DefaultShardRows(matrix.rows, ranks);
+    }
+  }
+  WEFT_RETURN_IF_ERROR(scheduler::CheckMatrices(plan.matrices, ranks));
+  WEFT_RETURN_IF_ERROR(scheduler::ChooseLayouts(plan, request.strict));
+  scheduler::AssignOwners(plan);
+  scheduler::EmitStep(plan);
+  WEFT_RETURN_IF_ERROR(ValidatePlan(plan));
+  return plan;
+}
+
+}  // namespace weft

@@ -1,0 +1,105 @@
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/plan.h"
+
+namespace weft {
+namespace {
+
+// Lengths go in before contents, so that moving a border between two lists changes the digest.
+class Digest {
+ public:
+  void Add(std::uint64_t word) {
+    // splitmix64's mixing of the running state.
+    state_ += word + 0x9e3779b97f4a7c15u;
+    state_ = (state_ ^ (state_ >> 30)) * 0xbf58476d1ce4e5b9u;
+    state_ = (state_ ^ (state_ >> 27)) * 0x94d049bb133111ebu;
+    state_ ^= state_ >> 31;
+  }
+  void Add(std::int64_t value) { Add(static_cast<std::uint64_t>(value)); }
+  void Add(std::int32_t value) { Add(static_cast<std::int64_t>(value)); }
+  void Add(double value) { Add(std::bit_cast<std::uint64_t>(value)); }
+  void Add(const std::string& text) {
+    Add(static_cast<std::uint64_t>(text.size()));
+    for (char c : text) Add(static_cast<std::int32_t>(c));
+  }
+  template <typename T>
+  void Add(const std::vector<T>& values) {
+    Add(static_cast<std::uint64_t>(values.size()));
+    for (const T& value : values) Add(value);
+  }
+  template <typename Enum>
+  requires std::is_enum_v<Enum>
+  void Add(Enum value) { Add(static_cast<std::int32_t>(value)); }
+
+  void Add(const Link& link) {
+    Add(link.latency_us);
+    Add(link.gigabytes_per_second);
+  }
+  void Add(const Topology& topology) {
+    Add(topology.grid.nodes);
+    Add(topology.grid.ranks_per_node);
+    Add(topology.intra);
+    Add(topology.inter);
+    Add(topology.nics_per_node);
+  }
+  void Add(const PlanMatrix& matrix) {
+    Add(matrix.name);
+    Add(matrix.rows);
+    Add(matrix.cols);
+    Add(matrix.dtype);
+    Add(matrix.layout);
+    Add(matrix.gradient);
+    Add(matrix.rule);
+    Add(matrix.state_bytes_per_element);
+    Add(matrix.flops);
+    Add(matrix.shard_rows);
+    Add(matrix.owner);
+    Add(matrix.path);
+    Add(matrix.fallback);
+  }
+  void Add(const Group& group) {
+    Add(group.name);
+    Add(group.ranks);
+  }
+  void Add(const Op& op) {
+    Add(op.kind);
+    Add(op.lane);
+    Add(op.stage);
+    Add(op.trigger);
+    Add(op.source);
+    Add(op.target);
+    Add(op.matrix);
+    Add(op.group);
+    Add(op.root);
+    Add(op.bytes);
+    Add(op.flops);
+    Add(op.after);
+    Add(op.after_previous);
+  }
+
+  std::uint64_t state() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 0;
+};
+
+}  // namespace
+
+std::uint64_t Fingerprint(const Plan& plan) {
+  Digest digest;
+  digest.Add(plan.topology);
+  digest.Add(plan.strategy);
+  digest.Add(plan.matrices);
+  digest.Add(plan.groups);
+  digest.Add(plan.ops);
+  digest.Add(static_cast<std::uint64_t>(plan.lanes.size()));
+  for (const auto& rank : plan.lanes) {
+    for (const auto& lane : rank) digest.Add(lane);
+  }
+  return digest.state();
+}
+
+}  // namespace weft

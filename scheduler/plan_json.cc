@@ -1,0 +1,89 @@
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "weft/plan.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Text(std::string_view name) { return std::string(name); }
+
+Json ToJson(const Link& link) {
+  return {{"latency_us", link.latency_us}, {"gigabytes_per_second", link.gigabytes_per_second}};
+}
+
+Json ToJson(const Topology& topology) {
+  return {{"nodes", topology.grid.nodes},
+          {"ranks_per_node", topology.grid.ranks_per_node},
+          {"nics_per_node", topology.nics_per_node},
+          {"intra", ToJson(topology.intra)},
+          {"inter", ToJson(topology.inter)}};
+}
+
+Json ToJson(const PlanMatrix& matrix) {
+  Json json = {{"name", matrix.name},
+               {"rows", matrix.rows},
+               {"cols", matrix.cols},
+               {"dtype", Text(Name(matrix.dtype))},
+               {"layout", Text(Name(matrix.layout))},
+               {"gradient", Text(Name(matrix.gradient))},
+               {"rule", Text(Name(matrix.rule))},
+               {"state_bytes_per_element", matrix.state_bytes_per_element},
+               {"flops", matrix.flops},
+               {"owner", matrix.owner},
+               {"path", matrix.path},
+               {"fallback", matrix.fallback}};
+  if (matrix.layout == Layout::kSharded) json["shard_rows"] = matrix.shard_rows;
+  return json;
+}
+
+Json ToJson(const Plan& plan, const Op& op) {
+  Json json = {{"kind", Text(Name(op.kind))},
+               {"lane", Text(Name(op.lane))},
+               {"stage", Text(Name(op.stage))},
+               {"trigger", op.trigger == Trigger::kSubmitted ? "submitted" : "step_closed"}};
+  if (op.matrix >= 0) json["matrix"] = plan.matrices[op.matrix].name;
+  json["group"] = plan.groups[op.group].name;
+  if (op.root >= 0) json["root"] = op.root;
+  if (op.source != Slot::kNone) json["source"] = Text(Name(op.source));
+  if (op.target != Slot::kNone) json["target"] = Text(Name(op.target));
+  if (IsCollective(op.kind)) {
+    json["bytes"] = op.bytes;
+  } else {
+    json["flops"] = op.flops;
+  }
+  json["after"] = op.after;
+  json["after_previous"] = op.after_previous;
+  return json;
+}
+
+}  // namespace
+
+std::string PlanToJson(const Plan& plan) {
+  Json json;
+  json["strategy"] = Text(Name(plan.strategy));
+  json["topology"] = ToJson(plan.topology);
+  json["matrices"] = Json::array();
+  for (const PlanMatrix& matrix : plan.matrices) json["matrices"].push_back(ToJson(matrix));
+  json["groups"] = Json::array();
+  for (const Group& group : plan.groups) {
+    json["groups"].push_back({{"name", group.name}, {"ranks", group.ranks}});
+  }
+  json["ops"] = Json::array();
+  for (const Op& op : plan.ops) json["ops"].push_back(ToJson(plan, op));
+  json["lanes"] = Json::array();
+  for (const auto& rank : plan.lanes) {
+    Json lanes = Json::object();
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      lanes[Text(Name(static_cast<Lane>(lane)))] = rank[lane];
+    }
+    json["lanes"].push_back(std::move(lanes));
+  }
+  // A name that is no UTF-8 must not make printing fail.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace weft

@@ -1,0 +1,205 @@
+#include "scheduler/slots.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/check.h"
+#include "scheduler/access.h"
+
+namespace weft::scheduler {
+
+PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& matrix) {
+  if (topology.grid.size() == 1) return PathKind::kLocal;
+  if (matrix.rule == RuleKind::kElementwise) return PathKind::kElementwise;
+  if (strategy == Strategy::kOwner) return PathKind::kOwner;
+  return matrix.layout == Layout::kSharded ? PathKind::kGather : PathKind::kReplicated;
+}
+
+std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int node) {
+  std::int64_t rows = 0;
+  for (int local = 0; local < grid.ranks_per_node; ++local) {
+    rows += matrix.shard_rows[grid.rank_of(node, local)];
+  }
+  return rows;
+}
+
+SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
+    : grid_(plan.topology.grid),
+      matrix_(plan.matrices[matrix]),
+      path_(PathOf(plan.topology, plan.strategy, matrix_)) {
+  const bool sharded = matrix_.layout == Layout::kSharded && grid_.size() > 1;
+  const bool local = matrix_.gradient == GradientKind::kLocal;
+  const bool muon = matrix_.rule == RuleKind::kMuon;
+  const bool custom = matrix_.rule == RuleKind::kCustom;
+  const Extent own = sharded ? Extent::kShard : Extent::kWhole;
+
+  SetAll(Slot::kWeight, own);
+  if (path_ == PathKind::kOwner && !local && !sharded) {
+    Set(Role::kOwner, Slot::kGradient, Extent::kWhole);  // nobody else reads it
+  } else {
+    SetAll(Slot::kGradient, local ? Extent::kWhole : own);
+  }
+  if (path_ != PathKind::kOwner && path_ != PathKind::kLocal && local) {
+    SetAll(Slot::kReducedGradient, own);
+  }
+  switch (path_) {
+    case PathKind::kElementwise:
+      break;
+    case PathKind::kLocal:
+    case PathKind::kReplicated:
+      if (muon) {
+        SetAll(Slot::kUpdate, Extent::kWhole);
+        SetAll(Slot::kDirection, Extent::kWhole);
+      }
+      break;
+    case PathKind::kGather:
+      if (muon) {
+        SetAll(Slot::kUpdate, Extent::kShard);
+        SetAll(Slot::kWholeUpdate, Extent::kWhole);
+        SetAll(Slot::kDirection, Extent::kWhole);
+      }
+      if (custom) {
+        SetAll(Slot::kWholeGradient, Extent::kWhole);
+        SetAll(Slot::kWholeWeight, Extent::kWhole);
+      }
+      break;
+    case PathKind::kOwner: {
+      const auto at_owner = [&](Slot slot) { Set(Role::kOwner, slot, Extent::kWhole); };
+      // The owner is the root of its own node too.
+      const auto at_node_roots = [&](Slot slot, Extent extent) {
+        if (!TwoLevel(grid_)) return;
+        Set(Role::kOwner, slot, extent);
+        Set(Role::kColumn, slot, extent);
+      };
+      if (local || sharded) {
+        at_owner(Slot::kReducedGradient);
+        at_node_roots(Slot::kNodeGradient, local ? Extent::kWhole : Extent::kNode);
+      }
+      if (muon) {
+        at_owner(Slot::kUpdate);
+        at_owner(Slot::kDirection);
+        if (sharded) {
+          at_node_roots(Slot::kNodeDirection, Extent::kNode);
+          SetAll(Slot::kShardDirection, Extent::kShard);
+        }
+      }
+      if (custom && sharded) {
+        at_owner(Slot::kWholeWeight);
+        at_node_roots(Slot::kNodeWeight, Extent::kNode);
+      }
+      break;
+    }
+  }
+}
+
+void SlotExtents::SetAll(Slot slot, Extent extent) {
+  for (auto& role : extents_) role[static_cast<int>(slot)] = extent;
+}
+
+Role SlotExtents::RoleOf(int rank) const {
+  if (path_ != PathKind::kOwner) return Role::kOther;
+  if (rank == matrix_.owner) return Role::kOwner;
+  return grid_.local_of(rank) == grid_.local_of(matrix_.owner) ? Role::kColumn : Role::kOther;
+}
+
+std::int64_t SlotExtents::RowsOf(Extent extent, int rank) const {
+  switch (extent) {
+    case Extent::kNothing:
+      return 0;
+    case Extent::kWhole:
+      return matrix_.rows;
+    case Extent::kShard:
+      return matrix_.shard_rows[rank];
+    case Extent::kNode:
+      return NodeRows(grid_, matrix_, grid_.node_of(rank));
+  }
+  return 0;
+}
+
+std::int64_t SlotExtents::Rows(Slot slot, int rank) const { return RowsOf(At(slot, rank), rank); }
+
+std::int64_t SlotExtents::RuleRows(int rank) const {
+  switch (path_) {
+    case PathKind::kLocal:
+    case PathKind::kReplicated:
+      return matrix_.rows;
+    case PathKind::kElementwise:
+      return Rows(Slot::kWeight, rank);
+    case PathKind::kGather:
+      // Momentum lives on the shard; a custom rule keeps its state whole.
+      return matrix_.rule == RuleKind::kMuon ? matrix_.shard_rows[rank] : matrix_.rows;
+    case PathKind::kOwner:
+      return rank == matrix_.owner ? matrix_.rows : 0;
+  }
+  return 0;
+}
+
+}  // namespace weft::scheduler
+
+namespace weft {
+
+using scheduler::SlotExtents;
+
+std::vector<std::int64_t> DefaultShardRows(std::int64_t rows, int ranks) {
+  WEFT_CHECK(rows >= 0 && ranks >= 1) << "rows " << rows << ", ranks " << ranks;
+  const std::int64_t block = rows / ranks + (rows % ranks != 0);
+  std::vector<std::int64_t> shards(ranks);
+  std::int64_t left = rows;
+  for (std::int64_t& shard : shards) {
+    shard = std::min(block, left);
+    left -= shard;
+  }
+  return shards;
+}
+
+std::int64_t SlotRows(const Plan& plan, std::int32_t matrix, Slot slot, int rank) {
+  return SlotExtents(plan, matrix).Rows(slot, rank);
+}
+
+DType SlotType(const PlanMatrix& matrix, Slot slot) {
+  switch (slot) {
+    case Slot::kGradient:
+    case Slot::kNodeGradient:
+    case Slot::kReducedGradient:
+    case Slot::kWholeGradient:
+    case Slot::kWeight:
+    case Slot::kNodeWeight:
+    case Slot::kWholeWeight:
+      return matrix.dtype;
+    case Slot::kNone:
+    case Slot::kUpdate:
+    case Slot::kWholeUpdate:
+    case Slot::kDirection:
+    case Slot::kNodeDirection:
+    case Slot::kShardDirection:
+      break;
+  }
+  return DType::kF32;
+}
+
+RankCost CostOfRank(const Plan& plan, int rank) {
+  RankCost cost;
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    for (std::int32_t index : plan.lanes[rank][lane]) {
+      const Op& op = plan.ops[index];
+      cost.flops += op.flops;
+      if (IsCollective(op.kind)) cost.lane_bytes[lane] += op.bytes;
+    }
+  }
+  for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
+    const PlanMatrix& matrix = plan.matrices[i];
+    const SlotExtents extents(plan, static_cast<std::int32_t>(i));
+    cost.owned += matrix.owner == rank;
+    cost.state_bytes += extents.RuleRows(rank) * matrix.cols * matrix.state_bytes_per_element;
+    for (int s = 0; s < kSlotCount; ++s) {
+      const Slot slot = static_cast<Slot>(s);
+      if (slot == Slot::kWeight) continue;
+      cost.buffer_bytes += extents.Rows(slot, rank) * matrix.cols *
+                           static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));
+    }
+  }
+  return cost;
+}
+
+}  // namespace weft

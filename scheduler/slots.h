@@ -1,0 +1,70 @@
+// Which part of a matrix each slot holds on each rank, told from the matrix's path alone: the
+// buffers are sized by this, and the validator holds the ops against it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "weft/plan.h"
+
+namespace weft::scheduler {
+
+// The way a matrix takes through the plan.
+enum class PathKind : std::uint8_t {
+  kLocal,        // a world of one rank: no collectives
+  kElementwise,  // every rank updates what it holds
+  kReplicated,   // every rank runs the rule on the whole matrix
+  kGather,       // the same, on shards gathered everywhere
+  kOwner,        // one rank runs the rule
+};
+PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& matrix);
+
+enum class Extent : std::uint8_t { kNothing, kWhole, kShard, kNode };
+
+// Ranks differ only in how they stand to the owner.
+enum class Role : std::uint8_t {
+  kOther,
+  kColumn,  // the owner's local rank on another node; only where collectives have two levels
+  kOwner,
+};
+inline constexpr int kRoleCount = 3;
+
+// True when collectives of the owner path go by intra and inter groups.
+inline bool TwoLevel(const ProcessGrid& grid) { return grid.nodes > 1 && grid.ranks_per_node > 1; }
+
+class SlotExtents {
+ public:
+  SlotExtents(const Plan& plan, std::int32_t matrix);
+
+  Extent At(Slot slot, int rank) const {
+    return extents_[static_cast<int>(RoleOf(rank))][static_cast<int>(slot)];
+  }
+  std::int64_t Rows(Slot slot, int rank) const;
+  // Rows that the rule works on; 0 on ranks that do not run it.
+  std::int64_t RuleRows(int rank) const;
+
+ private:
+  Role RoleOf(int rank) const;
+  std::int64_t RowsOf(Extent extent, int rank) const;
+  void Set(Role role, Slot slot, Extent extent) {
+    extents_[static_cast<int>(role)][static_cast<int>(slot)] = extent;
+  }
+  void SetAll(Slot slot, Extent extent);
+
+  const ProcessGrid grid_;
+  const PlanMatrix& matrix_;
+  PathKind path_;
+  std::array<std::array<Extent, kSlotCount>, kRoleCount> extents_ = {};
+};
+
+// Keeps sums of sizes in bytes over all matrices far from overflow. Shapes are not negative.
+inline bool TooLarge(const PlanMatrix& matrix) {
+  constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
+  return matrix.rows > kMaxElements || matrix.cols > kMaxElements ||
+         (matrix.rows > 0 && matrix.cols > kMaxElements / matrix.rows);
+}
+
+// Sum of the rows of the ranks of `node`.
+std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int node);
+
+}  // namespace weft::scheduler

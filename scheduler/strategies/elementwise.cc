@@ -1,0 +1,51 @@
+// A rule that needs nothing but its own elements runs where the weight lies, under any strategy.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/strategies/path.h"
+
+namespace weft::scheduler {
+namespace {
+
+class Elementwise final : public Path {
+ public:
+  std::string Describe(const PlanMatrix& matrix) const override {
+    const bool sharded = matrix.layout == Layout::kSharded;
+    const std::string reduction = matrix.gradient == GradientKind::kReduced ? ""
+                                  : sharded                                 ? "reduce-scatter, "
+                                                                            : "all-reduce, ";
+    return absl::StrCat("element-wise: ", reduction,
+                        sharded ? "every rank its rows" : "every rank all rows");
+  }
+
+  void Reduce(PlanBuilder& plan, std::int32_t m) const override {
+    if (plan.matrix(m).gradient != GradientKind::kLocal) return;
+    const OpKind kind =
+        plan.matrix(m).layout == Layout::kSharded ? OpKind::kReduceScatter : OpKind::kAllReduce;
+    plan.OnWorld(kind, m, {Stage::kReduced, Trigger::kSubmitted},
+                 {Slot::kGradient, Slot::kReducedGradient});
+  }
+
+  void Update(PlanBuilder& plan, std::int32_t m) const override {
+    const PlanMatrix& matrix = plan.matrix(m);
+    const Slot gradient =
+        matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
+    double flops = matrix.flops;
+    if (matrix.layout == Layout::kSharded && matrix.rows > 0) {
+      const std::int64_t most =
+          *std::max_element(matrix.shard_rows.begin(), matrix.shard_rows.end());
+      flops *= static_cast<double>(most) / static_cast<double>(matrix.rows);
+    }
+    plan.Compute(OpKind::kElementwise, plan.World(), m, Stage::kApplied, {gradient, Slot::kWeight},
+                 flops);
+  }
+};
+
+}  // namespace
+
+const Path& ElementwisePath() {
+  static const Elementwise path;
+  return path;
+}
+
+}  // namespace weft::scheduler

@@ -1,0 +1,70 @@
+// Shards are gathered on every rank, every rank runs the rule and keeps its own rows: vanilla Muon
+// under FSDP. All momenta come first, then the all-gathers in use order, so that the next matrix
+// is gathered while this one is in NS.
+#include "absl/strings/str_cat.h"
+#include "scheduler/strategies/path.h"
+
+namespace weft::scheduler {
+namespace {
+
+Slot OwnGradient(const PlanMatrix& matrix) {
+  return matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
+}
+
+class Gather final : public Path {
+ public:
+  std::string Describe(const PlanMatrix& matrix) const override {
+    return absl::StrCat(
+        "gather: ", matrix.gradient == GradientKind::kLocal ? "reduce-scatter, " : "",
+        "all-gather, ", RuleWork(matrix), " on every rank, own rows kept");
+  }
+
+  void Reduce(PlanBuilder& plan, std::int32_t m) const override {
+    if (plan.matrix(m).gradient != GradientKind::kLocal) return;
+    plan.OnWorld(OpKind::kReduceScatter, m, {Stage::kReduced, Trigger::kSubmitted},
+                 {Slot::kGradient, Slot::kReducedGradient});
+  }
+
+  void Prepare(PlanBuilder& plan, std::int32_t m) const override {
+    if (plan.matrix(m).rule != RuleKind::kMuon) return;
+    plan.Compute(OpKind::kMomentum, plan.World(), m, Stage::kOrthogonalized,
+                 {OwnGradient(plan.matrix(m)), Slot::kUpdate});
+  }
+
+  void Collect(PlanBuilder& plan, std::int32_t m) const override {
+    const PlanMatrix& matrix = plan.matrix(m);
+    if (matrix.rule == RuleKind::kMuon) {
+      plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
+                   {Slot::kUpdate, Slot::kWholeUpdate});
+      return;
+    }
+    plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
+                 {OwnGradient(matrix), Slot::kWholeGradient});
+    plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
+                 {Slot::kWeight, Slot::kWholeWeight});
+  }
+
+  void Update(PlanBuilder& plan, std::int32_t m) const override {
+    const std::int32_t world = plan.World();
+    const double flops = plan.matrix(m).flops;
+    if (plan.matrix(m).rule == RuleKind::kMuon) {
+      plan.Compute(OpKind::kOrthogonalize, world, m, Stage::kOrthogonalized,
+                   {Slot::kWholeUpdate, Slot::kDirection}, flops);
+      plan.Compute(OpKind::kApply, world, m, Stage::kApplied, {Slot::kDirection, Slot::kWeight});
+      return;
+    }
+    plan.Compute(OpKind::kCustom, world, m, Stage::kApplied,
+                 {Slot::kWholeGradient, Slot::kWholeWeight}, flops);
+    plan.Compute(OpKind::kCopyRows, world, m, Stage::kDelivered,
+                 {Slot::kWholeWeight, Slot::kWeight});
+  }
+};
+
+}  // namespace
+
+const Path& GatherPath() {
+  static const Gather path;
+  return path;
+}
+
+}  // namespace weft::scheduler

@@ -1,0 +1,85 @@
+// One rank holds a matrix's state and runs its rule once in the world. Collectives go by node and
+// by inter group where the grid has both.
+#include "absl/strings/str_cat.h"
+#include "scheduler/strategies/path.h"
+
+namespace weft::scheduler {
+namespace {
+
+bool Sharded(const PlanMatrix& matrix) { return matrix.layout == Layout::kSharded; }
+
+bool OwnerHasGradient(const PlanMatrix& matrix) {
+  return matrix.gradient == GradientKind::kReduced && !Sharded(matrix);
+}
+
+class Owner final : public Path {
+ public:
+  std::string Describe(const PlanMatrix& matrix) const override {
+    const std::string collect = OwnerHasGradient(matrix)                    ? ""
+                                : matrix.gradient == GradientKind::kReduced ? "gather, "
+                                                                            : "reduce, ";
+    return absl::StrCat("owner ", matrix.owner, ": ", collect, RuleWork(matrix), ", ",
+                        Sharded(matrix) ? "scatter" : "broadcast");
+  }
+
+  void Reduce(PlanBuilder& plan, std::int32_t m) const override {
+    const PlanMatrix& matrix = plan.matrix(m);
+    if (OwnerHasGradient(matrix)) return;
+    plan.ToOwner(matrix.gradient == GradientKind::kLocal ? OpKind::kReduce : OpKind::kGather, m,
+                 {Stage::kReduced, Trigger::kSubmitted}, Slot::kGradient, Slot::kNodeGradient,
+                 Slot::kReducedGradient);
+  }
+
+  void Collect(PlanBuilder& plan, std::int32_t m) const override {
+    if (plan.matrix(m).rule != RuleKind::kCustom || !Sharded(plan.matrix(m))) return;
+    plan.ToOwner(OpKind::kGather, m, {Stage::kOrthogonalized}, Slot::kWeight, Slot::kNodeWeight,
+                 Slot::kWholeWeight);
+  }
+
+  void Update(PlanBuilder& plan, std::int32_t m) const override {
+    const PlanMatrix& matrix = plan.matrix(m);
+    const std::int32_t owner = plan.Rank(matrix.owner);
+    const Slot gradient = OwnerHasGradient(matrix) ? Slot::kGradient : Slot::kReducedGradient;
+    if (matrix.rule == RuleKind::kCustom) {
+      plan.Compute(OpKind::kCustom, owner, m, Stage::kApplied,
+                   {gradient, Sharded(matrix) ? Slot::kWholeWeight : Slot::kWeight}, matrix.flops);
+      return;
+    }
+    plan.Compute(OpKind::kMomentum, owner, m, Stage::kOrthogonalized, {gradient, Slot::kUpdate});
+    plan.Compute(OpKind::kOrthogonalize, owner, m, Stage::kOrthogonalized,
+                 {Slot::kUpdate, Slot::kDirection}, matrix.flops);
+    if (!Sharded(matrix)) {
+      plan.Compute(OpKind::kApply, owner, m, Stage::kApplied, {Slot::kDirection, Slot::kWeight});
+    }
+  }
+
+  void Publish(PlanBuilder& plan, std::int32_t m) const override {
+    const PlanMatrix& matrix = plan.matrix(m);
+    if (!Sharded(matrix)) {
+      plan.FromOwner(OpKind::kBroadcast, m, Stage::kPublished, Stage::kDelivered, Slot::kWeight,
+                     Slot::kWeight, Slot::kWeight);
+    } else if (matrix.rule == RuleKind::kCustom) {
+      plan.FromOwner(OpKind::kScatter, m, Stage::kPublished, Stage::kDelivered, Slot::kWholeWeight,
+                     Slot::kNodeWeight, Slot::kWeight);
+    } else {
+      // The weight is delivered by the apply that follows, not by the direction's arrival.
+      plan.FromOwner(OpKind::kScatter, m, Stage::kPublished, Stage::kPublished, Slot::kDirection,
+                     Slot::kNodeDirection, Slot::kShardDirection);
+    }
+  }
+
+  void Deliver(PlanBuilder& plan, std::int32_t m) const override {
+    if (plan.matrix(m).rule != RuleKind::kMuon || !Sharded(plan.matrix(m))) return;
+    plan.Compute(OpKind::kApply, plan.World(), m, Stage::kDelivered,
+                 {Slot::kShardDirection, Slot::kWeight});
+  }
+};
+
+}  // namespace
+
+const Path& OwnerPath() {
+  static const Owner path;
+  return path;
+}
+
+}  // namespace weft::scheduler

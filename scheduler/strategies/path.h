@@ -1,0 +1,45 @@
+// One way of updating a matrix, as the phases of a step. BuildPlan() runs a phase for all matrices
+// before the next phase begins, so a phase's ops stand together in every lane.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "scheduler/plan_builder.h"
+
+namespace weft::scheduler {
+
+class Path {
+ public:
+  virtual ~Path() = default;
+
+  virtual std::string Describe(const PlanMatrix& matrix) const = 0;
+
+  // During backward, last matrix first.
+  virtual void Reduce(PlanBuilder& plan, std::int32_t m) const = 0;
+  // After the step is closed. First matrix first: compute that communication waits for,
+  virtual void Prepare(PlanBuilder&, std::int32_t) const {}
+  // communication that the update waits for,
+  virtual void Collect(PlanBuilder&, std::int32_t) const {}
+  // and the update.
+  virtual void Update(PlanBuilder& plan, std::int32_t m) const = 0;
+  // In the order in which owners finish: what takes the result to the ranks,
+  virtual void Publish(PlanBuilder&, std::int32_t) const {}
+  // and what they do with it.
+  virtual void Deliver(PlanBuilder&, std::int32_t) const {}
+};
+
+// Serves kLocal as well: in a world of one nothing has to be reduced.
+const Path& ReplicatedPath();
+const Path& GatherPath();
+const Path& OwnerPath();
+const Path& ElementwisePath();
+
+// The name of a rule's work in descriptions.
+inline std::string RuleWork(const PlanMatrix& matrix) {
+  return matrix.rule == RuleKind::kMuon     ? "NS"
+         : matrix.rule == RuleKind::kCustom ? "custom rule"
+                                            : "element-wise";
+}
+
+}  // namespace weft::scheduler

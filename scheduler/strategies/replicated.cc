@@ -1,0 +1,55 @@
+// Every rank runs the rule on the whole matrix: vanilla Muon under DDP, and any world of one.
+#include "absl/strings/str_cat.h"
+#include "scheduler/strategies/path.h"
+
+namespace weft::scheduler {
+namespace {
+
+class Replicated final : public Path {
+ public:
+  std::string Describe(const PlanMatrix& matrix) const override {
+    return absl::StrCat(
+        "replicated: ", matrix.gradient == GradientKind::kLocal ? "all-reduce, " : "",
+        RuleWork(matrix), " on every rank");
+  }
+
+  void Reduce(PlanBuilder& plan, std::int32_t m) const override {
+    if (plan.alone() || plan.matrix(m).gradient != GradientKind::kLocal) return;
+    plan.OnWorld(OpKind::kAllReduce, m, {Stage::kReduced, Trigger::kSubmitted},
+                 {Slot::kGradient, Slot::kReducedGradient});
+  }
+
+  void Update(PlanBuilder& plan, std::int32_t m) const override {
+    const PlanMatrix& matrix = plan.matrix(m);
+    const Slot gradient = !plan.alone() && matrix.gradient == GradientKind::kLocal
+                              ? Slot::kReducedGradient
+                              : Slot::kGradient;
+    const std::int32_t world = plan.World();
+    switch (matrix.rule) {
+      case RuleKind::kMuon:
+        plan.Compute(OpKind::kMomentum, world, m, Stage::kOrthogonalized,
+                     {gradient, Slot::kUpdate});
+        plan.Compute(OpKind::kOrthogonalize, world, m, Stage::kOrthogonalized,
+                     {Slot::kUpdate, Slot::kDirection}, matrix.flops);
+        plan.Compute(OpKind::kApply, world, m, Stage::kApplied, {Slot::kDirection, Slot::kWeight});
+        break;
+      case RuleKind::kElementwise:
+        plan.Compute(OpKind::kElementwise, world, m, Stage::kApplied, {gradient, Slot::kWeight},
+                     matrix.flops);
+        break;
+      case RuleKind::kCustom:
+        plan.Compute(OpKind::kCustom, world, m, Stage::kApplied, {gradient, Slot::kWeight},
+                     matrix.flops);
+        break;
+    }
+  }
+};
+
+}  // namespace
+
+const Path& ReplicatedPath() {
+  static const Replicated path;
+  return path;
+}
+
+}  // namespace weft::scheduler

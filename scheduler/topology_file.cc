@@ -1,0 +1,119 @@
+#include "weft/topology_file.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <initializer_list>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMaxRanks = 1 << 20;
+
+absl::Status Refuse(const std::string& field, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("topology: ", field, " ", what, "."));
+}
+
+absl::Status CheckFields(const Json& object, const std::string& where,
+                         std::initializer_list<const char*> known) {
+  for (const auto& item : object.items()) {
+    bool found = false;
+    for (const char* name : known) found = found || item.key() == name;
+    if (!found) return Refuse(absl::StrCat("'", where, item.key(), "'"), "is not a known field");
+  }
+  return absl::OkStatus();
+}
+
+// Leaves `value` alone when the field is missing.
+absl::Status ReadInt(const Json& object, const char* name, int lowest, int* value) {
+  const auto it = object.find(name);
+  if (it == object.end()) return absl::OkStatus();
+  const std::string field = absl::StrCat("'", name, "'");
+  if (!it->is_number_integer()) return Refuse(field, "must be a whole number");
+  const bool huge =
+      it->is_number_unsigned() && it->get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxRanks);
+  if (huge || it->get<std::int64_t>() < lowest || it->get<std::int64_t>() > kMaxRanks) {
+    return Refuse(field,
+                  absl::StrCat("must lie in ", lowest, " to ", kMaxRanks, ", not ", it->dump()));
+  }
+  *value = it->get<int>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadNumber(const Json& object, const std::string& where, const char* name,
+                        double* value) {
+  const auto it = object.find(name);
+  if (it == object.end()) return absl::OkStatus();
+  const std::string field = absl::StrCat("'", where, name, "'");
+  if (!it->is_number()) return Refuse(field, "must be a number");
+  const double number = it->get<double>();
+  if (!std::isfinite(number) || number < 0) {
+    return Refuse(field, "must be finite and not negative");
+  }
+  *value = number;
+  return absl::OkStatus();
+}
+
+absl::Status ReadLink(const Json& object, const char* name, Link* link) {
+  const auto it = object.find(name);
+  if (it == object.end()) return absl::OkStatus();
+  if (!it->is_object()) return Refuse(absl::StrCat("'", name, "'"), "must be an object");
+  const std::string where = absl::StrCat(name, ".");
+  WEFT_RETURN_IF_ERROR(CheckFields(*it, where, {"latency_us", "gigabytes_per_second"}));
+  WEFT_RETURN_IF_ERROR(ReadNumber(*it, where, "latency_us", &link->latency_us));
+  return ReadNumber(*it, where, "gigabytes_per_second", &link->gigabytes_per_second);
+}
+
+}  // namespace
+
+absl::StatusOr<Topology> ParseTopology(std::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return Refuse("the text", "is not JSON");
+  if (!json.is_object()) return Refuse("the text", "must be a JSON object");
+  WEFT_RETURN_IF_ERROR(
+      CheckFields(json, "", {"nodes", "ranks_per_node", "nics_per_node", "intra", "inter"}));
+  for (const char* name : {"nodes", "ranks_per_node"}) {
+    if (!json.contains(name)) return Refuse(absl::StrCat("'", name, "'"), "is missing");
+  }
+  Topology topology;
+  WEFT_RETURN_IF_ERROR(ReadInt(json, "nodes", 1, &topology.grid.nodes));
+  WEFT_RETURN_IF_ERROR(ReadInt(json, "ranks_per_node", 1, &topology.grid.ranks_per_node));
+  WEFT_RETURN_IF_ERROR(ReadInt(json, "nics_per_node", 0, &topology.nics_per_node));
+  if (static_cast<std::int64_t>(topology.grid.nodes) * topology.grid.ranks_per_node > kMaxRanks) {
+    return Refuse("'nodes' times 'ranks_per_node'", absl::StrCat("must not exceed ", kMaxRanks));
+  }
+  WEFT_RETURN_IF_ERROR(ReadLink(json, "intra", &topology.intra));
+  WEFT_RETURN_IF_ERROR(ReadLink(json, "inter", &topology.inter));
+  return topology;
+}
+
+absl::StatusOr<Topology> ReadTopology(const std::string& path) {
+  // Not a stream: reading a directory through one throws.
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (file == nullptr) {
+    return absl::NotFoundError(absl::StrCat("topology file '", path, "' cannot be opened."));
+  }
+  std::string text;
+  char block[4096];
+  while (const std::size_t count = std::fread(block, 1, sizeof(block), file.get())) {
+    text.append(block, count);
+  }
+  if (std::ferror(file.get())) {
+    return absl::InvalidArgumentError(absl::StrCat("topology file '", path, "' cannot be read."));
+  }
+  absl::StatusOr<Topology> topology = ParseTopology(text);
+  if (topology.ok()) return topology;
+  return absl::Status(topology.status().code(),
+                      absl::StrCat(path, ": ", topology.status().message()));
+}
+
+}  // namespace weft

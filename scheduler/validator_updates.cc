@@ -1,0 +1,202 @@
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "scheduler/access.h"
+#include "scheduler/slots.h"
+#include "scheduler/validator.h"
+
+namespace weft::scheduler {
+namespace {
+
+// What a slot holds. A gradient counts the ranks whose gradients it is the sum of; other values are
+// one of these.
+constexpr std::int32_t kMomentumDone = -1;
+constexpr std::int32_t kDirectionDone = -2;
+constexpr std::int32_t kOldWeight = -3;
+constexpr std::int32_t kNewWeight = -4;
+
+struct RankState {
+  std::array<std::int32_t, kSlotCount> value = {};
+  int rule_runs = 0;
+  int weight_writes = 0;
+  Stage stage = Stage::kSubmitted;
+};
+
+class MatrixUpdate {
+ public:
+  MatrixUpdate(const Plan& plan, std::vector<RankState>& ranks) : plan_(plan), ranks_(ranks) {}
+
+  void Begin(const PlanMatrix& matrix) {
+    matrix_ = &matrix;
+    const int world = World();
+    for (RankState& rank : ranks_) {
+      rank = {};
+      Value(rank, Slot::kGradient) = matrix.gradient == GradientKind::kReduced ? world : 1;
+      Value(rank, Slot::kWeight) = kOldWeight;
+    }
+  }
+
+  absl::Status Visit(std::int32_t index) {
+    index_ = index;
+    const Op& op = plan_.ops[index];
+    const std::vector<int>& members = plan_.groups[op.group].ranks;
+    for (int rank : members) {
+      if (op.stage < ranks_[rank].stage) {
+        return Fail(rank,
+                    absl::StrCat("works towards stage ", std::string(Name(op.stage)),
+                                 " after one towards ", std::string(Name(ranks_[rank].stage))));
+      }
+      ranks_[rank].stage = op.stage;
+    }
+    if (!IsCollective(op.kind)) {
+      for (int rank : members) WEFT_RETURN_IF_ERROR(Compute(op, rank));
+      return absl::OkStatus();
+    }
+    WEFT_RETURN_IF_ERROR(Move(op, members));
+    if (op.target == Slot::kWeight) {
+      for (int rank : members) {
+        if (op.kind != OpKind::kBroadcast || rank != op.root)
+          WEFT_RETURN_IF_ERROR(CountWrite(rank));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status End() const {
+    const PathKind path = PathOf(plan_.topology, plan_.strategy, *matrix_);
+    for (int rank = 0; rank < World(); ++rank) {
+      const RankState& state = ranks_[rank];
+      const int expected = path != PathKind::kOwner || rank == matrix_->owner ? 1 : 0;
+      if (state.rule_runs != expected) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("plan: matrix '", matrix_->name, "' is updated ", state.rule_runs,
+                         " times on rank ", rank, ", not ", expected, "."));
+      }
+      if (state.weight_writes != 1 || state.value[static_cast<int>(Slot::kWeight)] != kNewWeight) {
+        return absl::InvalidArgumentError(absl::StrCat("plan: the new weight of matrix '",
+                                                       matrix_->name, "' does not reach rank ",
+                                                       rank, "."));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static std::int32_t& Value(RankState& state, Slot slot) {
+    return state.value[static_cast<int>(slot)];
+  }
+  int World() const { return plan_.topology.grid.size(); }
+
+  absl::Status Fail(int rank, const std::string& what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan: on rank ", rank, ", ", DescribeOp(plan_, index_), " ", what, "."));
+  }
+
+  absl::Status Move(const Op& op, const std::vector<int>& members) {
+    std::int32_t value = 0;
+    switch (op.kind) {
+      case OpKind::kAllReduce:
+      case OpKind::kReduce:
+      case OpKind::kReduceScatter:
+        for (int rank : members) {
+          const std::int32_t part = Value(ranks_[rank], op.source);
+          if (part <= 0) return Fail(rank, "sums what is no gradient");
+          value += part;
+        }
+        break;
+      case OpKind::kBroadcast:
+      case OpKind::kScatter:
+        value = Value(ranks_[op.root], op.source);
+        break;
+      default:
+        value = Value(ranks_[members[0]], op.source);
+        for (int rank : members) {
+          if (Value(ranks_[rank], op.source) != value) {
+            return Fail(rank, "gathers parts that are not of one kind");
+          }
+        }
+    }
+    for (int rank : members) {
+      const bool receives = op.kind == OpKind::kReduce || op.kind == OpKind::kGather
+                                ? rank == op.root
+                                : op.kind != OpKind::kBroadcast || rank != op.root;
+      if (receives) Value(ranks_[rank], op.target) = value;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Compute(const Op& op, int rank) {
+    RankState& state = ranks_[rank];
+    const std::int32_t source = Value(state, op.source);
+    switch (op.kind) {
+      case OpKind::kMomentum:
+        WEFT_RETURN_IF_ERROR(RunRule(rank, RuleKind::kMuon, source));
+        Value(state, op.target) = kMomentumDone;
+        return absl::OkStatus();
+      case OpKind::kElementwise:
+        WEFT_RETURN_IF_ERROR(RunRule(rank, RuleKind::kElementwise, source));
+        return WriteWeight(op, rank);
+      case OpKind::kCustom:
+        WEFT_RETURN_IF_ERROR(RunRule(rank, RuleKind::kCustom, source));
+        return WriteWeight(op, rank);
+      case OpKind::kOrthogonalize:
+        if (source != kMomentumDone) return Fail(rank, "does not get a momentum");
+        Value(state, op.target) = kDirectionDone;
+        return absl::OkStatus();
+      case OpKind::kApply:
+        if (source != kDirectionDone) return Fail(rank, "does not get a direction");
+        return WriteWeight(op, rank);
+      default:
+        if (source != kNewWeight) return Fail(rank, "does not get the new weight");
+        Value(state, op.target) = kNewWeight;
+        return CountWrite(rank);
+    }
+  }
+
+  absl::Status RunRule(int rank, RuleKind rule, std::int32_t gradient) {
+    if (rule != matrix_->rule) return Fail(rank, "is not of the matrix's rule");
+    if (++ranks_[rank].rule_runs > 1) return Fail(rank, "updates the matrix a second time");
+    if (gradient != World()) {
+      return Fail(rank, absl::StrCat("gets the sum of ", gradient, " gradients, not of ", World()));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteWeight(const Op& op, int rank) {
+    std::int32_t& weight = Value(ranks_[rank], op.target);
+    if (weight == kNewWeight) return Fail(rank, "updates the weight a second time");
+    if (weight != kOldWeight) return Fail(rank, "does not get the weight");
+    weight = kNewWeight;
+    return op.target == Slot::kWeight ? CountWrite(rank) : absl::OkStatus();
+  }
+
+  absl::Status CountWrite(int rank) {
+    if (++ranks_[rank].weight_writes > 1) return Fail(rank, "writes the weight a second time");
+    return absl::OkStatus();
+  }
+
+  const Plan& plan_;
+  std::vector<RankState>& ranks_;
+  const PlanMatrix* matrix_ = nullptr;
+  std::int32_t index_ = -1;
+};
+
+}  // namespace
+
+absl::Status CheckUpdates(const Plan& plan) {
+  const std::vector<std::vector<std::int32_t>> ops = OpsByMatrix(plan);
+  std::vector<RankState> ranks(plan.lanes.size());
+  MatrixUpdate update(plan, ranks);
+  for (std::size_t m = 0; m < ops.size(); ++m) {
+    update.Begin(plan.matrices[m]);
+    for (std::int32_t index : ops[m]) WEFT_RETURN_IF_ERROR(update.Visit(index));
+    WEFT_RETURN_IF_ERROR(update.End());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::scheduler

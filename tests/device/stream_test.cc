@@ -1,0 +1,321 @@
+#include "weft/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "weft/device.h"
+
+namespace weft {
+namespace {
+
+constexpr absl::Duration kForever = absl::InfiniteDuration();
+
+// Blocks stream items until opened.
+class Gate {
+ public:
+  void Open() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      open_ = true;
+    }
+    changed_.notify_all();
+  }
+  void Pass() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  void AwaitArrival() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return arrived_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int arrived_ = 0;
+};
+
+Stream::Work Pass(Gate& gate) {
+  return [&gate] {
+    gate.Pass();
+    return absl::OkStatus();
+  };
+}
+
+Stream::Work Note(std::vector<int>& notes, int value) {
+  return [&notes, value] {
+    notes.push_back(value);
+    return absl::OkStatus();
+  };
+}
+
+class StreamTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = *CreateHostDevice();
+};
+
+TEST_F(StreamTest, RunsItemsInOrder) {
+  std::vector<int> notes;
+  std::vector<int> expected;
+  auto stream = device_->CreateStream("order");
+  EXPECT_EQ(stream->name(), "order");
+  for (int i = 0; i < 1000; ++i) {
+    stream->Enqueue(Note(notes, i));
+    expected.push_back(i);
+  }
+  EXPECT_TRUE(stream->Synchronize(kForever).ok());
+  EXPECT_EQ(notes, expected);
+}
+
+TEST_F(StreamTest, DestructionDrains) {
+  std::vector<int> notes;
+  auto stream = device_->CreateStream("drain");
+  for (int i = 0; i < 100; ++i) stream->Enqueue(Note(notes, i));
+  stream.reset();
+  EXPECT_EQ(notes.size(), 100u);
+}
+
+TEST_F(StreamTest, SynchronizeCoversOnlyWhatWasEnqueuedBefore) {
+  Gate gate;
+  auto stream = device_->CreateStream("sync");
+  stream->Enqueue([] { return absl::OkStatus(); });
+  EXPECT_TRUE(stream->Synchronize(kForever).ok());
+  stream->Enqueue(Pass(gate));
+  EXPECT_EQ(stream->Synchronize(absl::ZeroDuration()).code(), absl::StatusCode::kDeadlineExceeded);
+  gate.Open();
+  EXPECT_TRUE(stream->Synchronize(kForever).ok());
+}
+
+TEST_F(StreamTest, SynchronizeTakesItsDeadlineFromTheDevicesClock) {
+  ManualClock clock;
+  auto device = *CreateHostDevice({.clock = &clock});
+  Gate gate;
+  auto stream = device->CreateStream("late");
+  stream->Enqueue(Pass(gate));
+  std::atomic<bool> returned = false;
+  absl::Status result;
+  std::thread host([&] {
+    result = stream->Synchronize(absl::Microseconds(1));
+    returned = true;
+  });
+  // Moved until the host gives up: it may begin to wait after any of these steps.
+  while (!returned) clock.Advance(1000);
+  host.join();
+  EXPECT_EQ(result.code(), absl::StatusCode::kDeadlineExceeded);
+  gate.Open();
+}
+
+TEST_F(StreamTest, AnEventNeverRecordedIsComplete) {
+  auto event = device_->CreateEvent();
+  EXPECT_TRUE(*event->Query());
+  EXPECT_TRUE(event->Synchronize(absl::ZeroDuration()).ok());
+  auto stream = device_->CreateStream("waiter");
+  stream->Wait(*event);
+  EXPECT_TRUE(stream->Synchronize(kForever).ok());
+}
+
+TEST_F(StreamTest, AnEventOrdersTwoStreams) {
+  Gate gate;
+  int value = 0;
+  int seen = -1;
+  auto event = device_->CreateEvent();
+  auto first = device_->CreateStream("first");
+  auto second = device_->CreateStream("second");
+  first->Enqueue(Pass(gate));
+  first->Enqueue([&] {
+    value = 5;
+    return absl::OkStatus();
+  });
+  first->Record(*event);
+  second->Wait(*event);
+  second->Enqueue([&] {
+    seen = value;
+    return absl::OkStatus();
+  });
+  EXPECT_FALSE(*event->Query());
+  EXPECT_EQ(event->Synchronize(absl::ZeroDuration()).code(), absl::StatusCode::kDeadlineExceeded);
+  gate.Open();
+  EXPECT_TRUE(second->Synchronize(kForever).ok());
+  EXPECT_EQ(seen, 5);
+  EXPECT_TRUE(*event->Query());
+}
+
+TEST_F(StreamTest, RecordingAgainMovesTheEventButNotEarlierWaiters) {
+  Gate later;
+  auto event = device_->CreateEvent();
+  auto recorder = device_->CreateStream("recorder");
+  auto early = device_->CreateStream("early");
+  auto late = device_->CreateStream("late");
+  recorder->Record(*event);
+  early->Wait(*event);
+  recorder->Enqueue(Pass(later));
+  recorder->Record(*event);
+  late->Wait(*event);
+  // The early waiter holds the first point, which nothing blocks.
+  EXPECT_TRUE(early->Synchronize(kForever).ok());
+  EXPECT_FALSE(*event->Query());
+  EXPECT_EQ(late->Synchronize(absl::ZeroDuration()).code(), absl::StatusCode::kDeadlineExceeded);
+  later.Open();
+  EXPECT_TRUE(late->Synchronize(kForever).ok());
+}
+
+TEST_F(StreamTest, AnEventMayDieWhileAwaited) {
+  Gate gate;
+  auto event = device_->CreateEvent();
+  auto first = device_->CreateStream("first");
+  auto second = device_->CreateStream("second");
+  first->Enqueue(Pass(gate));
+  first->Record(*event);
+  second->Wait(*event);
+  event.reset();
+  gate.Open();
+  EXPECT_TRUE(second->Synchronize(kForever).ok());
+}
+
+TEST_F(StreamTest, FailureSkipsLaterItemsAndReachesWaiters) {
+  std::vector<int> notes;
+  absl::Status given;
+  auto event = device_->CreateEvent();
+  auto first = device_->CreateStream("first");
+  auto second = device_->CreateStream("second");
+  first->Enqueue([] { return absl::DataLossError("broken"); });
+  first->Enqueue(Note(notes, 1));
+  first->EnqueueAlways([&](const absl::Status& status) { given = status; });
+  first->Enqueue([] { return absl::InternalError("second failure is not the first"); });
+  first->Record(*event);
+  second->Wait(*event);
+  second->Enqueue(Note(notes, 2));
+  const absl::Status expected = absl::DataLossError("broken");
+  EXPECT_EQ(first->Synchronize(kForever), expected);
+  EXPECT_EQ(second->Synchronize(kForever), expected);
+  EXPECT_EQ(given, expected);
+  EXPECT_EQ(first->status(), expected);
+  EXPECT_EQ(event->Query().status(), expected);
+  EXPECT_EQ(event->Synchronize(kForever), expected);
+  EXPECT_TRUE(notes.empty());
+}
+
+TEST_F(StreamTest, AFailedEventIsForgottenOnceRecordedElsewhere) {
+  auto event = device_->CreateEvent();
+  auto bad = device_->CreateStream("bad");
+  auto good = device_->CreateStream("good");
+  bad->Enqueue([] { return absl::InternalError("bad"); });
+  bad->Record(*event);
+  EXPECT_FALSE(event->Synchronize(kForever).ok());
+  good->Record(*event);
+  EXPECT_TRUE(event->Synchronize(kForever).ok());
+}
+
+TEST_F(StreamTest, AbortWakesAStreamThatWaits) {
+  Gate gate;
+  std::vector<int> notes;
+  auto event = device_->CreateEvent();
+  auto after = device_->CreateEvent();
+  auto blocked = device_->CreateStream("blocked");
+  auto waiter = device_->CreateStream("waiter");
+  blocked->Enqueue(Pass(gate));
+  blocked->Record(*event);
+  gate.AwaitArrival();
+  waiter->Wait(*event);
+  waiter->Enqueue(Note(notes, 1));
+  waiter->Record(*after);
+  waiter->Abort(absl::AbortedError("enough"));
+  waiter->Abort(absl::InternalError("too late"));
+  EXPECT_EQ(waiter->Synchronize(kForever), absl::AbortedError("enough"));
+  EXPECT_EQ(after->Synchronize(kForever), absl::AbortedError("enough"));
+  EXPECT_TRUE(notes.empty());
+  EXPECT_TRUE(blocked->status().ok());
+  gate.Open();
+  EXPECT_TRUE(blocked->Synchronize(kForever).ok());
+}
+
+TEST_F(StreamTest, AbortWakesAStreamThatAlreadyBlocks) {
+  // Many rounds, so that the abort meets the worker before, in and after its wait.
+  for (int round = 0; round < 200; ++round) {
+    Gate gate;
+    Gate started;
+    started.Open();
+    auto event = device_->CreateEvent();
+    auto blocked = device_->CreateStream("blocked");
+    auto waiter = device_->CreateStream("waiter");
+    blocked->Enqueue(Pass(gate));
+    blocked->Record(*event);
+    waiter->Enqueue(Pass(started));
+    waiter->Wait(*event);
+    started.AwaitArrival();
+    waiter->Abort(absl::AbortedError("enough"));
+    ASSERT_EQ(waiter->Synchronize(kForever), absl::AbortedError("enough"));
+    gate.Open();
+  }
+}
+
+TEST_F(StreamTest, RecordTimeReadsTheDevicesClockAlsoAfterAFailure) {
+  ManualClock clock;
+  clock.Advance(7);
+  auto device = *CreateHostDevice({.clock = &clock});
+  EXPECT_EQ(&device->clock(), &clock);
+  Nanos before = 0;
+  Nanos between = 0;
+  Nanos after = 0;
+  auto stream = device->CreateStream("timed");
+  stream->RecordTime(&before);
+  stream->Enqueue([&] {
+    clock.Advance(10);
+    return absl::OkStatus();
+  });
+  stream->RecordTime(&between);
+  stream->Enqueue([&] {
+    clock.Advance(100);
+    return absl::InternalError("late failure");
+  });
+  stream->RecordTime(&after);
+  EXPECT_FALSE(stream->Synchronize(kForever).ok());
+  EXPECT_EQ(before, 7);
+  EXPECT_EQ(between, 17);
+  EXPECT_EQ(after, 117);
+}
+
+TEST_F(StreamTest, WhatAnItemOwnsIsGoneWhenTheStreamIsSynchronized) {
+  auto owned = std::make_shared<int>(1);
+  const std::weak_ptr<int> watch = owned;
+  auto stream = device_->CreateStream("owner");
+  stream->Enqueue([owned = std::move(owned)] { return absl::OkStatus(); });
+  EXPECT_TRUE(stream->Synchronize(kForever).ok());
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST_F(StreamTest, AcceptsWorkFromManyThreads) {
+  std::vector<int> notes;
+  auto stream = device_->CreateStream("shared");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 250; ++i) stream->Enqueue(Note(notes, t * 1000 + i));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(stream->Synchronize(kForever).ok());
+  ASSERT_EQ(notes.size(), 1000u);
+  // Each thread's own items keep their order.
+  std::vector<int> next(4, 0);
+  for (const int note : notes) EXPECT_EQ(note % 1000, next[note / 1000]++);
+}
+
+using StreamDeathTest = StreamTest;
+
+TEST_F(StreamDeathTest, AbortNeedsACause) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(device_->CreateStream("s")->Abort(absl::OkStatus()), "aborted with an OK status");
+}
+
+}  // namespace
+}  // namespace weft

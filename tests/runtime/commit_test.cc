@@ -1,0 +1,171 @@
+// Registration and Commit(): what is refused, and how.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "tests/support/model.h"
+#include "tests/support/world.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::RunWorld;
+
+class OneRank : public ::testing::Test {
+ protected:
+  OneRank() {
+    device_ = *CreateHostDevice();
+    transports_ = *CreateLocalTransports({});
+    runtime_ = *Runtime::Create(testing::OptionsFor({1, 1}), *device_, *transports_[0]);
+  }
+
+  MatrixSpec Spec(const std::string& name = "w") {
+    MatrixSpec spec;
+    spec.name = name;
+    spec.rows = 4;
+    spec.cols = 3;
+    spec.weight = weight_.data();
+    return spec;
+  }
+  std::string Refusal(const MatrixSpec& spec) {
+    const auto id = runtime_->AddMatrix(spec);
+    EXPECT_EQ(id.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(id.status().message());
+  }
+
+  std::vector<float> weight_ = std::vector<float>(12, 1.0f);
+  std::vector<float> gradient_ = std::vector<float>(12, 0.5f);
+  std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::unique_ptr<Runtime> runtime_;
+};
+
+TEST_F(OneRank, RefusesBadSpecsNamingTheMatrix) {
+  MatrixSpec spec = Spec();
+  spec.name = "";
+  EXPECT_THAT(Refusal(spec), HasSubstr("name"));
+  spec = Spec("neg");
+  spec.rows = -1;
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'neg'"), HasSubstr("-1 x 3")));
+  spec = Spec("huge");
+  spec.rows = spec.cols = std::int64_t{1} << 40;
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'huge'"), HasSubstr("too large")));
+  spec = Spec("null");
+  spec.weight = nullptr;
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'null'"), HasSubstr("null")));
+  spec = Spec("shards");
+  spec.layout = Layout::kSharded;
+  spec.shard_rows = {3};
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'shards'"), HasSubstr("add up to 3")));
+  spec.shard_rows = {2, 2};
+  EXPECT_THAT(Refusal(spec), HasSubstr("2 entries for 1 ranks"));
+  spec = Spec("iterations");
+  MuonOptions muon;
+  muon.newton_schulz.iterations = 0;
+  spec.rule = muon;
+  EXPECT_THAT(Refusal(spec), HasSubstr("'iterations'"));
+  spec = Spec("norule");
+  spec.rule = CustomRule{};
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'norule'"), HasSubstr("no function")));
+}
+
+TEST_F(OneRank, RefusesADuplicateName) {
+  ASSERT_TRUE(runtime_->AddMatrix(Spec()).ok());
+  EXPECT_THAT(Refusal(Spec()), AllOf(HasSubstr("'w'"), HasSubstr("twice")));
+}
+
+TEST_F(OneRank, HasAnOrderOfCalls) {
+  EXPECT_EQ(runtime_->Commit().code(), absl::StatusCode::kFailedPrecondition) << "no matrices";
+  EXPECT_EQ(runtime_->Step().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(runtime_->AddMatrix(Spec()).ok());
+  EXPECT_EQ(runtime_->Submit({.matrix = 0, .gradient = gradient_.data()}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(runtime_->Commit().ok());
+  EXPECT_EQ(runtime_->Commit().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(runtime_->AddMatrix(Spec("late")).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(runtime_->Metrics().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(runtime_->WriteTrace("/nowhere/t.json").code(), absl::StatusCode::kFailedPrecondition)
+      << "tracing is off";
+}
+
+TEST_F(OneRank, RefusesBadJobsAndGoesOn) {
+  ASSERT_TRUE(runtime_->AddMatrix(Spec()).ok());
+  ASSERT_TRUE(runtime_->Commit().ok());
+  EXPECT_EQ(runtime_->Submit({.matrix = 7, .gradient = gradient_.data()}).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(runtime_->Submit({.matrix = -1, .gradient = gradient_.data()}).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(runtime_->Submit({.matrix = 0}).status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(runtime_->Submit({.matrix = 0, .gradient = gradient_.data()}).ok());
+  const auto second = runtime_->Submit({.matrix = 0, .gradient = gradient_.data()});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("'w'"));
+  EXPECT_EQ(runtime_->WaitForLayer(9).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(runtime_->Step().ok());
+  EXPECT_TRUE(runtime_->WaitForLayer(0).ok());
+  EXPECT_NE(weight_[0], 1.0f);
+}
+
+TEST_F(OneRank, RefusesBadOptions) {
+  RuntimeOptions options = testing::OptionsFor({2, 2});
+  EXPECT_THAT(std::string(Runtime::Create(options, *device_, *transports_[0]).status().message()),
+              HasSubstr("2 x 2"));
+  options = testing::OptionsFor({1, 1});
+  options.deadline = absl::ZeroDuration();
+  EXPECT_FALSE(Runtime::Create(options, *device_, *transports_[0]).ok());
+  options = testing::OptionsFor({1, 1});
+  options.decision_ring = 0;
+  EXPECT_FALSE(Runtime::Create(options, *device_, *transports_[0]).ok());
+}
+
+// Commits on every rank with specs that `change` makes different; each rank's message.
+template <typename Change>
+std::array<std::string, 2> CommitDifferent(Change change) {
+  std::array<std::string, 2> messages;
+  RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {
+    std::vector<float> weight(400 * 2560, 0.0f);
+    auto runtime = *Runtime::Create(testing::OptionsFor({1, 2}), rank.device, rank.transport);
+    MatrixSpec a{.name = "a", .rows = 8, .cols = 8, .weight = weight.data()};
+    MatrixSpec b{.name = "b", .rows = 100, .cols = 2560, .weight = weight.data()};
+    std::vector<MatrixSpec> specs = {a, b};
+    if (rank.rank == 1) change(specs);
+    for (const MatrixSpec& spec : specs) ASSERT_TRUE(runtime->AddMatrix(spec).ok());
+    const absl::Status status = runtime->Commit();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    messages[rank.rank] = std::string(status.message());
+  });
+  EXPECT_EQ(messages[0], messages[1]);
+  return messages;
+}
+
+// Case 22.
+TEST(CommitCompares, SizesThatDifferAreRefusedWithBothNamed) {
+  const auto messages = CommitDifferent([](auto& specs) { specs[1].rows = 200; });
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("'b'"), HasSubstr("100 x 2560"), HasSubstr("200 x 2560"),
+                                 HasSubstr("rank 1")));
+}
+
+TEST(CommitCompares, NamesOrderNumberDtypeAndOptions) {
+  EXPECT_THAT(CommitDifferent([](auto& specs) { specs[0].name = "c"; })[0],
+              AllOf(HasSubstr("'a'"), HasSubstr("'c'")));
+  EXPECT_THAT(CommitDifferent([](auto& specs) { std::swap(specs[0], specs[1]); })[0],
+              HasSubstr("matrix 0"));
+  EXPECT_THAT(CommitDifferent([](auto& specs) { specs.pop_back(); })[0],
+              AllOf(HasSubstr("'b'"), HasSubstr("rank 1 has nothing")));
+  EXPECT_THAT(CommitDifferent([](auto& specs) { specs[1].dtype = DType::kBF16; })[0],
+              AllOf(HasSubstr("f32"), HasSubstr("bf16")));
+  EXPECT_THAT(CommitDifferent([](auto& specs) {
+                MuonOptions muon;
+                muon.lr = 0.5;
+                specs[1].rule = muon;
+              })[0],
+              AllOf(HasSubstr("lr 0.02"), HasSubstr("lr 0.5")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,292 @@
+// The validator refuses plans that were broken on purpose, and says where.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/scheduler/requests.h"
+#include "tests/scheduler/simulation.h"
+#include "tests/support/seed.h"
+#include "weft/plan.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Four ranks on a 2 x 2 grid, one matrix per rank.
+Plan OwnerPlan(Layout layout = Layout::kReplicated) {
+  std::vector<PlanMatrix> matrices;
+  for (const char* name : {"q", "k", "v", "o"}) matrices.push_back(Matrix(name, 8, 4, layout));
+  absl::StatusOr<Plan> plan = BuildPlan(Request(Strategy::kOwner, 2, 2, std::move(matrices)));
+  EXPECT_EQ(plan.status(), absl::OkStatus());
+  return *std::move(plan);
+}
+
+std::int32_t Find(const Plan& plan, const std::function<bool(const Op&)>& wanted) {
+  const auto it = std::find_if(plan.ops.begin(), plan.ops.end(), wanted);
+  EXPECT_NE(it, plan.ops.end());
+  return static_cast<std::int32_t>(it - plan.ops.begin());
+}
+
+std::vector<std::int32_t>& LaneOf(Plan& plan, int rank, Lane lane) {
+  return plan.lanes[rank][static_cast<int>(lane)];
+}
+
+std::string Refusal(const Plan& plan) {
+  const absl::Status status = ValidatePlan(plan);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+// Removes an op from the plan as if it had never been planned.
+void Drop(Plan& plan, std::int32_t dropped) {
+  plan.ops.erase(plan.ops.begin() + dropped);
+  const auto renumber = [&](std::vector<std::int32_t>& list) {
+    list.erase(std::remove(list.begin(), list.end(), dropped), list.end());
+    for (std::int32_t& index : list) index -= index > dropped;
+  };
+  for (Op& op : plan.ops) {
+    renumber(op.after);
+    renumber(op.after_previous);
+  }
+  for (auto& rank : plan.lanes) {
+    for (auto& lane : rank) renumber(lane);
+  }
+}
+
+TEST(BrokenPlan, SwappedCollectivesOfOneRankNameBothOpsRankAndCommunicator) {
+  Plan plan = OwnerPlan();
+  std::vector<std::int32_t>& lane = LaneOf(plan, 3, Lane::kIntra);
+  ASSERT_GE(lane.size(), 2u);
+  std::swap(lane[0], lane[1]);
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("rank 3"), HasSubstr("rank 2"), HasSubstr("'intra 1'"),
+                                   HasSubstr("reduce of 'o'"), HasSubstr("reduce of 'v'")));
+}
+
+TEST(BrokenPlan, MissingMemberNamesOpRankAndCommunicator) {
+  Plan plan = OwnerPlan();
+  const std::int32_t op = Find(plan, [&](const Op& o) {
+    return o.kind == OpKind::kBroadcast && plan.groups[o.group].name == "intra 0" && o.matrix == 1;
+  });
+  std::vector<std::int32_t>& lane = LaneOf(plan, 1, Lane::kIntra);
+  lane.erase(std::find(lane.begin(), lane.end(), op));
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("broadcast of 'k'"), HasSubstr("rank 1"),
+                                   HasSubstr("communicator 'intra 0'"), HasSubstr("missing")));
+}
+
+TEST(BrokenPlan, MissingDeliveryNamesMatrixAndRank) {
+  Plan plan = OwnerPlan();
+  const std::int32_t op = Find(plan, [&](const Op& o) {
+    return o.kind == OpKind::kBroadcast && plan.groups[o.group].name == "intra 1" && o.matrix == 2;
+  });
+  const int root = plan.ops[op].root;
+  Drop(plan, op);
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("'v'"), HasSubstr(root == 2 ? "rank 3" : "rank 2")));
+}
+
+TEST(BrokenPlan, SecondUpdateIsRefused) {
+  Plan plan = OwnerPlan();
+  const std::int32_t apply = Find(plan, [](const Op& o) { return o.kind == OpKind::kApply; });
+  Op again = plan.ops[apply];
+  const int owner = plan.matrices[again.matrix].owner;
+  again.stage = Stage::kDelivered;
+  again.after.clear();
+  // Behind all else, so that only its number is wrong.
+  const auto last = static_cast<std::int32_t>(plan.ops.size());
+  for (std::int32_t i = 0; i < last; ++i) {
+    if (plan.ops[i].lane != Lane::kCompute) again.after.push_back(i);
+  }
+  plan.ops.push_back(again);
+  LaneOf(plan, owner, Lane::kCompute).push_back(last);
+  for (Op& op : plan.ops) op.after_previous.push_back(last);
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("apply of 'q'"), HasSubstr("second time"),
+                                   HasSubstr("rank " + std::to_string(owner))));
+}
+
+TEST(BrokenPlan, CyclicWaitBetweenRanksNamesTheRing) {
+  Plan plan = OwnerPlan();
+  // Reductions of the first and the last matrix wait for each other's, crosswise on two nodes.
+  const auto reduce = [&](const char* group, int nth) {
+    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+      const Op& op = plan.ops[i];
+      if (op.kind == OpKind::kReduce && plan.groups[op.group].name == group && nth-- == 0) {
+        return static_cast<std::int32_t>(i);
+      }
+    }
+    ADD_FAILURE() << "no reduce on " << group;
+    return 0;
+  };
+  const std::int32_t intra = reduce("intra 0", 0), inter = reduce("inter 0", 0);
+  ASSERT_TRUE(std::find(plan.groups[plan.ops[inter].group].ranks.begin(),
+                        plan.groups[plan.ops[inter].group].ranks.end(),
+                        0) != plan.groups[plan.ops[inter].group].ranks.end());
+  plan.ops[intra].after.push_back(inter);
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("cyclic wait"), HasSubstr("rank 0"),
+                                   HasSubstr("'intra 0'"), HasSubstr("'inter 0'")));
+}
+
+TEST(BrokenPlan, CrossedLanesOfTwoRanksAreACyclicWait) {
+  // Two communicators of one lane with two common members: each sequence is the same on both
+  // ranks, the lanes are not.
+  Plan plan;
+  plan.topology.grid = {2, 1};
+  plan.matrices = {
+      Matrix("a", 2, 2, Layout::kReplicated, GradientKind::kLocal, RuleKind::kElementwise)};
+  plan.groups = {{"first", {0, 1}}, {"second", {0, 1}}};
+  Op op{};
+  op.kind = OpKind::kVerdict;
+  op.lane = Lane::kInter;
+  op.stage = Stage::kReduced;
+  op.trigger = Trigger::kStepClosed;
+  op.bytes = 4;
+  plan.ops.push_back(op);
+  op.kind = OpKind::kAllReduce;
+  op.source = Slot::kGradient;
+  op.target = Slot::kReducedGradient;
+  op.matrix = 0;
+  op.group = 1;
+  op.bytes = 16;
+  plan.ops.push_back(op);
+  plan.lanes.resize(2);
+  LaneOf(plan, 0, Lane::kInter) = {0, 1};
+  LaneOf(plan, 1, Lane::kInter) = {1, 0};
+  EXPECT_THAT(Refusal(plan),
+              AllOf(HasSubstr("cyclic wait"), HasSubstr("rank 0's inter lane stands at op 0"),
+                    HasSubstr("rank 1's inter lane stands at op 1"), HasSubstr("'first'"),
+                    HasSubstr("'second'")));
+}
+
+TEST(BrokenPlan, EveryListedEdgeIsNeeded) {
+  for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
+    const Plan plan = OwnerPlan(layout);
+    int edges = 0;
+    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+      for (std::size_t e = 0; e < plan.ops[i].after.size(); ++e, ++edges) {
+        Plan broken = plan;
+        broken.ops[i].after.erase(broken.ops[i].after.begin() + static_cast<std::ptrdiff_t>(e));
+        EXPECT_THAT(Refusal(broken), AllOf(HasSubstr("rank "), HasSubstr("op ")));
+      }
+      for (std::size_t e = 0; e < plan.ops[i].after_previous.size(); ++e, ++edges) {
+        Plan broken = plan;
+        broken.ops[i].after_previous.erase(broken.ops[i].after_previous.begin() +
+                                           static_cast<std::ptrdiff_t>(e));
+        EXPECT_THAT(Refusal(broken), HasSubstr("of the step before"));
+      }
+    }
+    EXPECT_GT(edges, 0);
+  }
+}
+
+// The laws on simulated results are only as good as the simulation's eye for a missing edge.
+TEST(BrokenPlan, TheSimulationGoesWrongWithoutAnyOneEdge) {
+  for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
+    const Plan plan = OwnerPlan(layout);
+    const auto goes_wrong = [](const Plan& broken) {
+      for (std::uint64_t run = 0; run < 2000; ++run) {
+        if (!Simulate(broken, 2, Seed() + run).empty()) return true;
+      }
+      return false;
+    };
+    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+      for (auto list : {&Op::after, &Op::after_previous}) {
+        for (std::size_t e = 0; e < (plan.ops[i].*list).size(); ++e) {
+          Plan broken = plan;
+          std::vector<std::int32_t>& edges = broken.ops[i].*list;
+          edges.erase(edges.begin() + static_cast<std::ptrdiff_t>(e));
+          EXPECT_TRUE(goes_wrong(broken)) << "op " << i << ", edge " << e;
+        }
+      }
+    }
+  }
+}
+
+TEST(BrokenPlan, UpdateBeforeTheVerdictIsRefused) {
+  absl::StatusOr<Plan> plan =
+      BuildPlan(Request(Strategy::kReplicated, 1, 2,
+                        {Matrix("q", 8, 4, Layout::kReplicated, GradientKind::kReduced)}));
+  ASSERT_EQ(plan.status(), absl::OkStatus());
+  const std::int32_t momentum =
+      Find(*plan, [](const Op& o) { return o.kind == OpKind::kMomentum; });
+  plan->ops[momentum].after.clear();
+  EXPECT_THAT(Refusal(*plan), AllOf(HasSubstr("momentum of 'q'"), HasSubstr("the verdict"),
+                                    HasSubstr("communicator 'world'"), HasSubstr("rank 0")));
+}
+
+TEST(BrokenPlan, GradientReducedTwiceOrInPartIsRefused) {
+  Plan plan = OwnerPlan();
+  plan.matrices[0].gradient = GradientKind::kReduced;
+  EXPECT_NE(Refusal(plan), "");
+  Plan half = OwnerPlan();
+  // The owner's node alone.
+  const std::int32_t momentum = Find(half, [](const Op& o) { return o.kind == OpKind::kMomentum; });
+  half.ops[momentum].source = Slot::kNodeGradient;
+  EXPECT_THAT(Refusal(half), HasSubstr("op "));
+}
+
+TEST(BrokenPlan, CollectiveOfOneRankIsRefused) {
+  Plan plan = OwnerPlan();
+  const std::int32_t op = Find(plan, [](const Op& o) { return o.kind == OpKind::kReduce; });
+  plan.groups[plan.ops[op].group].ranks = {plan.ops[op].root};
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("alone"), HasSubstr("reduce")));
+}
+
+TEST(BrokenPlan, CommunicatorOnTwoLanesIsRefused) {
+  Plan plan = OwnerPlan();
+  const std::int32_t op = Find(plan, [](const Op& o) { return o.kind == OpKind::kBroadcast; });
+  plan.ops[op].lane = Lane::kIntra;
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("broadcast"), HasSubstr("lane")));
+}
+
+TEST(BrokenPlan, RootOutsideTheGroupIsRefused) {
+  Plan plan = OwnerPlan();
+  const std::int32_t op =
+      Find(plan, [&](const Op& o) { return plan.groups[o.group].name == "intra 1"; });
+  plan.ops[op].root = 0;
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("root 0"), HasSubstr("'intra 1'")));
+}
+
+TEST(BrokenPlan, WrongBytesAreRefused) {
+  Plan plan = OwnerPlan();
+  plan.ops[0].bytes += 4;
+  EXPECT_THAT(Refusal(plan), HasSubstr("bytes"));
+}
+
+TEST(BrokenPlan, StagesThatGoBackwardsAreRefused) {
+  Plan plan = OwnerPlan();
+  const std::int32_t op = Find(plan, [](const Op& o) { return o.kind == OpKind::kMomentum; });
+  plan.ops[op].stage = Stage::kDelivered;
+  EXPECT_THAT(Refusal(plan), HasSubstr("stage"));
+}
+
+TEST(BrokenPlan, IndicesOutOfRangeAreRefused) {
+  for (const std::function<void(Plan&)>& breakage : std::vector<std::function<void(Plan&)>>{
+           [](Plan& p) { p.ops[0].group = 99; }, [](Plan& p) { p.ops[0].group = -1; },
+           [](Plan& p) { p.ops[0].matrix = 99; }, [](Plan& p) { p.ops[0].matrix = -1; },
+           [](Plan& p) { p.ops[1].after = {1 << 20}; }, [](Plan& p) { p.ops[1].after = {-1}; },
+           [](Plan& p) { p.ops[1].after_previous = {1 << 20}; },
+           [](Plan& p) { p.lanes[0][1].push_back(1 << 20); },
+           [](Plan& p) { p.lanes[0][1].push_back(-5); }, [](Plan& p) { p.lanes.pop_back(); },
+           [](Plan& p) { p.groups[0].ranks = {}; },
+           [](Plan& p) {
+             p.groups[0].ranks = {0, 9};
+           },
+           [](Plan& p) { p.matrices[0].rows = p.matrices[0].cols = std::int64_t{1} << 62; },
+           [](Plan& p) { p.matrices[0].rows = -1; }, [](Plan& p) { p.matrices[0].owner = 17; },
+           [](Plan& p) { p.matrices[0].owner = -1; },
+           [](Plan& p) { p.ops[0].kind = static_cast<OpKind>(200); },
+           [](Plan& p) { p.ops[0].source = static_cast<Slot>(200); },
+           [](Plan& p) { p.topology.grid.nodes = 0; }}) {
+    Plan plan = OwnerPlan();
+    breakage(plan);
+    EXPECT_NE(Refusal(plan), "");
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,259 @@
+// What holds for every plan that any request gives.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/scheduler/requests.h"
+#include "tests/scheduler/simulation.h"
+#include "tests/support/seed.h"
+#include "weft/plan.h"
+
+namespace weft::testing {
+namespace {
+
+Plan Build(const PlanRequest& request) {
+  absl::StatusOr<Plan> plan = BuildPlan(request);
+  RC_ASSERT(plan.status() == absl::OkStatus());
+  return *std::move(plan);
+}
+
+std::uint64_t DrawSeed() { return *rc::gen::arbitrary<std::uint64_t>(); }
+
+RC_GTEST_PROP(PlanLaw, TwoStepsGiveTheSerialResultInAnyOrder, ()) {
+  const DrawLimits limits{4, 4, 10, 24};
+  const Plan plan = Build(DrawRequest(limits));
+  for (int run = 0; run < 3; ++run) RC_ASSERT(Simulate(plan, 2, DrawSeed()) == "");
+}
+
+TEST(PlanLaw, LargeGridsGiveTheSerialResult) {
+  for (const auto& [nodes, locals] :
+       std::vector<std::pair<int, int>>{{1, 64}, {64, 1}, {8, 8}, {5, 9}}) {
+    for (Strategy strategy : {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner}) {
+      std::vector<PlanMatrix> matrices;
+      for (GradientKind gradient : {GradientKind::kLocal, GradientKind::kReduced}) {
+        for (RuleKind rule : {RuleKind::kMuon, RuleKind::kCustom, RuleKind::kElementwise}) {
+          const Layout layout =
+              strategy == Strategy::kReplicated ? Layout::kReplicated : Layout::kSharded;
+          matrices.push_back(
+              Matrix("a" + std::to_string(matrices.size()), 70, 3, layout, gradient, rule));
+          matrices.push_back(Matrix("b" + std::to_string(matrices.size()), 9, 3,
+                                    Layout::kReplicated, gradient, rule));
+        }
+      }
+      const absl::StatusOr<Plan> plan = BuildPlan(Request(strategy, nodes, locals, matrices));
+      ASSERT_EQ(plan.status(), absl::OkStatus());
+      EXPECT_EQ(Simulate(*plan, 2, Seed()), "");
+    }
+  }
+}
+
+RC_GTEST_PROP(PlanLaw, EqualRequestsGiveEqualPlansAndTheyAreValid, ()) {
+  const PlanRequest request = DrawRequest({});
+  const Plan plan = Build(request);
+  RC_ASSERT(Fingerprint(plan) == Fingerprint(Build(request)));
+  RC_ASSERT(ValidatePlan(plan) == absl::OkStatus());
+}
+
+RC_GTEST_PROP(PlanLaw, MembersOfACommunicatorHaveOneSequenceOnOneLane, ()) {
+  const Plan plan = Build(DrawRequest({}));
+  std::map<int, std::set<std::vector<int>>> sequences;
+  std::map<int, std::set<int>> lanes_of;
+  for (const auto& lanes : plan.lanes) {
+    std::map<int, std::vector<int>> mine;
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      for (int index : lanes[lane]) {
+        const Op& op = plan.ops[index];
+        if (op.kind > OpKind::kVerdict) continue;
+        mine[op.group].push_back(index);
+        lanes_of[op.group].insert(lane);
+      }
+    }
+    for (const auto& [group, sequence] : mine) sequences[group].insert(sequence);
+  }
+  for (const auto& [group, all] : sequences) RC_ASSERT(all.size() == 1u);
+  for (const auto& [group, lanes] : lanes_of) RC_ASSERT(lanes.size() == 1u);
+  for (const Op& op : plan.ops) {
+    if (op.kind > OpKind::kVerdict || plan.lanes.size() == 1) continue;
+    RC_ASSERT(plan.groups[op.group].ranks.size() > 1u);
+  }
+}
+
+RC_GTEST_PROP(PlanLaw, AWorldOfOneHasNoCollectiveButItsVerdict, ()) {
+  DrawLimits limits;
+  limits.most_nodes = limits.most_ranks_per_node = 1;
+  const Plan plan = Build(DrawRequest(limits));
+  int verdicts = 0;
+  for (const Op& op : plan.ops) {
+    RC_ASSERT(op.lane == Lane::kCompute);
+    verdicts += op.kind == OpKind::kVerdict;
+    RC_ASSERT(op.kind >= OpKind::kVerdict);
+  }
+  RC_ASSERT(verdicts == 1);
+}
+
+RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnerOrByEveryRank, ()) {
+  const Plan plan = Build(DrawRequest({}));
+  const bool owned = plan.strategy == Strategy::kOwner;
+  for (std::size_t rank = 0; rank < plan.lanes.size(); ++rank) {
+    std::map<std::pair<int, OpKind>, int> runs;
+    for (int index : plan.lanes[rank][static_cast<int>(Lane::kCompute)]) {
+      ++runs[{plan.ops[index].matrix, plan.ops[index].kind}];
+    }
+    for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+      const PlanMatrix& matrix = plan.matrices[m];
+      const bool elementwise = matrix.rule == RuleKind::kElementwise;
+      RC_ASSERT((matrix.owner >= 0) == (owned && !elementwise));
+      const int here = matrix.owner < 0 || matrix.owner == static_cast<int>(rank) ? 1 : 0;
+      const auto count = [&](OpKind kind) { return runs[{static_cast<int>(m), kind}]; };
+      RC_ASSERT(count(OpKind::kMomentum) == (matrix.rule == RuleKind::kMuon ? here : 0));
+      RC_ASSERT(count(OpKind::kOrthogonalize) == (matrix.rule == RuleKind::kMuon ? here : 0));
+      RC_ASSERT(count(OpKind::kCustom) == (matrix.rule == RuleKind::kCustom ? here : 0));
+      RC_ASSERT(count(OpKind::kElementwise) == (elementwise ? 1 : 0));
+    }
+  }
+}
+
+RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, ()) {
+  const Plan plan = Build(DrawRequest({}));
+  for (const auto& lanes : plan.lanes) {
+    std::map<int, int> before, after;
+    for (const auto& lane : lanes) {
+      for (int index : lane) {
+        const Op& op = plan.ops[index];
+        if (op.kind >= OpKind::kVerdict) continue;
+        if (plan.matrices[op.matrix].rule == RuleKind::kCustom) continue;
+        ++(op.stage <= Stage::kOrthogonalized ? before : after)[op.matrix];
+      }
+    }
+    for (const auto& [matrix, count] : before) RC_ASSERT(count <= 2);
+    for (const auto& [matrix, count] : after) RC_ASSERT(count <= 2);
+  }
+}
+
+// Slots that a rank's ops touch, by the documented meaning of each kind of op.
+std::set<std::pair<int, Slot>> TouchedSlots(const Plan& plan, int rank) {
+  std::set<std::pair<int, Slot>> touched;
+  for (const auto& lane : plan.lanes[rank]) {
+    for (int index : lane) {
+      const Op& op = plan.ops[index];
+      if (op.kind == OpKind::kVerdict) continue;
+      const bool root = op.root == rank;
+      const bool sends_all = op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter;
+      const bool all_receive = op.kind != OpKind::kReduce && op.kind != OpKind::kGather;
+      if (sends_all || root) touched.insert({op.matrix, op.source});
+      if (all_receive || root) touched.insert({op.matrix, op.target});
+    }
+  }
+  return touched;
+}
+
+RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem, ()) {
+  const Plan plan = Build(DrawRequest({3, 3, 12, 40}));
+  for (int rank = 0; rank < static_cast<int>(plan.lanes.size()); ++rank) {
+    const auto touched = TouchedSlots(plan, rank);
+    std::int64_t bytes = 0;
+    for (int m = 0; m < static_cast<int>(plan.matrices.size()); ++m) {
+      const PlanMatrix& matrix = plan.matrices[m];
+      const bool sharded = matrix.layout == Layout::kSharded;
+      for (int s = 0; s < kSlotCount; ++s) {
+        const Slot slot = static_cast<Slot>(s);
+        const std::int64_t rows = SlotRows(plan, m, slot, rank);
+        RC_ASSERT(rows >= 0 && rows <= matrix.rows);
+        if (rows > 0) RC_ASSERT(touched.count({m, slot}) == 1u);
+        const bool may_be_empty =
+            matrix.rows == 0 ||
+            (sharded && (matrix.shard_rows[rank] == 0 || slot == Slot::kNodeGradient ||
+                         slot == Slot::kNodeDirection || slot == Slot::kNodeWeight));
+        if (touched.count({m, slot}) == 1 && !may_be_empty) RC_ASSERT(rows > 0);
+        if (slot == Slot::kWeight) {
+          RC_ASSERT(rows == (sharded ? matrix.shard_rows[rank] : matrix.rows));
+        } else {
+          bytes += rows * matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));
+        }
+      }
+    }
+    RC_ASSERT(CostOfRank(plan, rank).buffer_bytes == bytes);
+  }
+}
+
+RC_GTEST_PROP(PlanLaw, StatesAreHeldOnceByOwnersAndByShards, ()) {
+  const Plan plan = Build(DrawRequest({}));
+  if (plan.strategy != Strategy::kOwner) return;
+  std::int64_t held = 0, needed = 0;
+  int owned = 0;
+  for (int rank = 0; rank < static_cast<int>(plan.lanes.size()); ++rank) {
+    held += CostOfRank(plan, rank).state_bytes;
+    owned += CostOfRank(plan, rank).owned;
+  }
+  int with_owner = 0;
+  for (const PlanMatrix& matrix : plan.matrices) {
+    const bool everywhere =
+        matrix.rule == RuleKind::kElementwise && matrix.layout == Layout::kReplicated;
+    needed += matrix.rows * matrix.cols * matrix.state_bytes_per_element *
+              (everywhere ? static_cast<std::int64_t>(plan.lanes.size()) : 1);
+    with_owner += matrix.rule != RuleKind::kElementwise;
+  }
+  RC_ASSERT(held == needed);
+  RC_ASSERT(owned == with_owner);
+}
+
+// Mutations of a plan; false when the drawn one does not apply.
+bool Mutate(Plan& plan) {
+  const int rank = *Evenly(0, static_cast<int>(plan.lanes.size()));
+  auto& lane = plan.lanes[rank][*Evenly(0, kLaneCount)];
+  Op& op = plan.ops[*Evenly<std::size_t>(0, plan.ops.size())];
+  const auto place = [&](std::size_t size) { return *Evenly<std::size_t>(0, size); };
+  switch (*Evenly(0, 9)) {
+    case 0:
+      if (lane.size() < 2) return false;
+      std::swap(lane[place(lane.size())], lane[place(lane.size())]);
+      return true;
+    case 1:
+      if (lane.empty()) return false;
+      lane.erase(lane.begin() + static_cast<std::ptrdiff_t>(place(lane.size())));
+      return true;
+    case 2:
+      if (lane.empty()) return false;
+      lane.push_back(lane[place(lane.size())]);
+      return true;
+    case 3:
+      if (op.after.empty()) return false;
+      op.after.erase(op.after.begin() + static_cast<std::ptrdiff_t>(place(op.after.size())));
+      return true;
+    case 4:
+      if (op.after_previous.empty()) return false;
+      op.after_previous.erase(op.after_previous.begin() +
+                              static_cast<std::ptrdiff_t>(place(op.after_previous.size())));
+      return true;
+    case 5:
+      op.root = *Evenly(-1, static_cast<int>(plan.lanes.size()) + 1);
+      return true;
+    case 6:
+      op.source = static_cast<Slot>(*Evenly(0, kSlotCount));
+      return true;
+    case 7:
+      op.target = static_cast<Slot>(*Evenly(0, kSlotCount));
+      return true;
+    default:
+      op.after.push_back(*Evenly(0, static_cast<int>(plan.ops.size())));
+      return true;
+  }
+}
+
+RC_GTEST_PROP(PlanLaw, WhatTheValidatorAcceptsRunsCorrectlyEvenAfterMutations, ()) {
+  Plan plan = Build(DrawRequest({3, 3, 6, 12}));
+  if (!Mutate(plan)) return;
+  const bool accepted = ValidatePlan(plan).ok();
+  RC_CLASSIFY(accepted, "accepted");
+  if (!accepted) return;
+  for (int run = 0; run < 5; ++run) RC_ASSERT(Simulate(plan, 2, DrawSeed()) == "");
+}
+
+}  // namespace
+}  // namespace weft::testing

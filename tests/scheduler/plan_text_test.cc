@@ -1,0 +1,129 @@
+// Names, fingerprints and the printed plan.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/scheduler/requests.h"
+#include "weft/plan.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+Plan Example() {
+  PlanMatrix sharded = Matrix("s", 4, 2, Layout::kSharded);
+  absl::StatusOr<Plan> plan =
+      BuildPlan(Request(Strategy::kOwner, 2, 2, {Matrix("a", 4, 2), Matrix("b", 4, 2), sharded}));
+  EXPECT_EQ(plan.status(), absl::OkStatus());
+  return *std::move(plan);
+}
+
+TEST(PlanText, StrategiesAndLayoutsParseBack) {
+  for (Strategy strategy : {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner}) {
+    EXPECT_EQ(*ParseStrategy(Name(strategy)), strategy);
+  }
+  for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
+    EXPECT_EQ(*ParseLayout(Name(layout)), layout);
+  }
+  EXPECT_THAT(std::string(ParseStrategy("ownr").status().message()),
+              ::testing::AllOf(HasSubstr("'ownr'"), HasSubstr("replicated, gather or owner")));
+  EXPECT_THAT(std::string(ParseLayout("").status().message()), HasSubstr("replicated or sharded"));
+}
+
+TEST(PlanText, NamesAreDistinct) {
+  std::set<std::string> names;
+  for (int kind = 0; kind <= static_cast<int>(OpKind::kCopyRows); ++kind) {
+    names.insert(std::string(Name(static_cast<OpKind>(kind))));
+  }
+  EXPECT_EQ(names.size(), 14u);
+  names.clear();
+  for (int slot = 0; slot < kSlotCount; ++slot) {
+    names.insert(std::string(Name(static_cast<Slot>(slot))));
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kSlotCount));
+  names.clear();
+  for (int stage = 0; stage < kStageCount; ++stage) {
+    names.insert(std::string(Name(static_cast<Stage>(stage))));
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kStageCount));
+}
+
+TEST(PlanText, FingerprintSeesEveryField) {
+  const std::vector<std::function<void(Plan&)>> changes = {
+      [](Plan& p) { p.topology.grid.nodes = 3; },
+      [](Plan& p) { p.topology.grid.ranks_per_node = 3; },
+      [](Plan& p) { p.topology.intra.latency_us = 1; },
+      [](Plan& p) { p.topology.inter.gigabytes_per_second = 1; },
+      [](Plan& p) { p.topology.nics_per_node = 1; },
+      [](Plan& p) { p.strategy = Strategy::kGather; }, [](Plan& p) { p.matrices[0].name = "c"; },
+      [](Plan& p) { ++p.matrices[0].rows; }, [](Plan& p) { ++p.matrices[0].cols; },
+      [](Plan& p) { p.matrices[0].dtype = DType::kBF16; },
+      [](Plan& p) { p.matrices[0].layout = Layout::kSharded; },
+      [](Plan& p) { p.matrices[0].gradient = GradientKind::kReduced; },
+      [](Plan& p) { p.matrices[0].rule = RuleKind::kCustom; },
+      [](Plan& p) { ++p.matrices[0].state_bytes_per_element; },
+      [](Plan& p) { p.matrices[0].flops += 1; }, [](Plan& p) { ++p.matrices[2].shard_rows[1]; },
+      [](Plan& p) { p.matrices[0].owner = 3; }, [](Plan& p) { p.matrices[0].path += "."; },
+      [](Plan& p) { p.matrices[0].fallback = "x"; }, [](Plan& p) { p.matrices.pop_back(); },
+      [](Plan& p) { p.groups[0].name = "other"; }, [](Plan& p) { p.groups[0].ranks.pop_back(); },
+      [](Plan& p) { p.ops[0].kind = OpKind::kGather; },
+      [](Plan& p) { p.ops[0].lane = Lane::kInter; },
+      [](Plan& p) { p.ops[0].stage = Stage::kApplied; },
+      [](Plan& p) { p.ops[0].trigger = Trigger::kStepClosed; },
+      [](Plan& p) { p.ops[0].source = Slot::kWeight; },
+      [](Plan& p) { p.ops[0].target = Slot::kWeight; }, [](Plan& p) { p.ops[0].matrix = 0; },
+      [](Plan& p) { ++p.ops[0].group; }, [](Plan& p) { ++p.ops[0].root; },
+      [](Plan& p) { ++p.ops[0].bytes; }, [](Plan& p) { ++p.ops[0].flops; },
+      [](Plan& p) { p.ops[0].after.push_back(0); },
+      [](Plan& p) { p.ops[0].after_previous.push_back(0); },
+      [](Plan& p) { std::swap(p.ops[0], p.ops[1]); },
+      [](Plan& p) { std::swap(p.lanes[0][1][0], p.lanes[0][1][1]); },
+      [](Plan& p) { p.lanes[0][2].pop_back(); },
+      // The same numbers in all, cut in another way.
+      [](Plan& p) {
+        p.lanes[0][2].insert(p.lanes[0][2].begin(), p.lanes[0][1].back());
+        p.lanes[0][1].pop_back();
+      }};
+  std::set<std::uint64_t> seen = {Fingerprint(Example())};
+  for (const auto& change : changes) {
+    Plan plan = Example();
+    change(plan);
+    seen.insert(Fingerprint(plan));
+  }
+  EXPECT_EQ(seen.size(), changes.size() + 1);
+}
+
+TEST(PlanText, JsonHasEveryOpAndLane) {
+  const Plan plan = Example();
+  const std::string text = PlanToJson(plan);
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["strategy"], "owner");
+  EXPECT_EQ(json["topology"]["nodes"], 2);
+  ASSERT_EQ(json["ops"].size(), plan.ops.size());
+  ASSERT_EQ(json["matrices"].size(), plan.matrices.size());
+  ASSERT_EQ(json["lanes"].size(), plan.lanes.size());
+  EXPECT_EQ(json["matrices"][1]["owner"], plan.matrices[1].owner);
+  EXPECT_EQ(json["matrices"][2]["shard_rows"], plan.matrices[2].shard_rows);
+  EXPECT_EQ(json["ops"][0]["kind"], "reduce");
+  EXPECT_EQ(json["ops"][0]["matrix"], "s");
+  EXPECT_EQ(json["ops"][0]["bytes"], 32);
+  EXPECT_EQ(json["lanes"][3]["inter"].get<std::vector<std::int32_t>>(),
+            plan.lanes[3][static_cast<int>(Lane::kInter)]);
+  EXPECT_THAT(text, HasSubstr("\n  \"strategy\""));
+}
+
+TEST(PlanText, NamesThatAreNoUtf8DoNotBreakPrinting) {
+  absl::StatusOr<Plan> plan =
+      BuildPlan(Request(Strategy::kReplicated, 1, 1, {Matrix("\xff\"\n", 4, 2)}));
+  ASSERT_EQ(plan.status(), absl::OkStatus());
+  EXPECT_TRUE(nlohmann::json::accept(PlanToJson(*plan)));
+}
+
+}  // namespace
+}  // namespace weft::testing

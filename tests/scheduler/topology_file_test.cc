@@ -1,0 +1,92 @@
+#include "weft/topology_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(TopologyFile, ReadsEveryField) {
+  const absl::StatusOr<Topology> topology = ParseTopology(
+      R"({"nodes": 2, "ranks_per_node": 4, "nics_per_node": 1,
+          "intra": {"latency_us": 10, "gigabytes_per_second": 12.5},
+          "inter": {"latency_us": 20.25, "gigabytes_per_second": 3}})");
+  ASSERT_EQ(topology.status(), absl::OkStatus());
+  EXPECT_EQ(*topology, (Topology{{2, 4}, {10, 12.5}, {20.25, 3}, 1}));
+}
+
+TEST(TopologyFile, MostFieldsMayBeLeftOut) {
+  EXPECT_EQ(*ParseTopology(R"({"nodes": 1, "ranks_per_node": 8})"), (Topology{{1, 8}, {}, {}, 0}));
+  EXPECT_EQ(*ParseTopology(R"({"nodes": 1, "ranks_per_node": 8, "intra": {"latency_us": 3}})"),
+            (Topology{{1, 8}, {3, 0}, {}, 0}));
+}
+
+TEST(TopologyFile, ErrorsNameTheField) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": 1})", "'ranks_per_node'"},
+      {R"({"nodes": 0, "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": -3, "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": 1.5, "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": "2", "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": null, "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": true, "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": 18446744073709551615, "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": -9223372036854775808, "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": 99999999999999999999999, "ranks_per_node": 1})", "'nodes'"},
+      {R"({"nodes": 1, "ranks_per_node": 4294967297})", "'ranks_per_node'"},
+      {R"({"nodes": 1000000, "ranks_per_node": 1000000})", "'nodes' times 'ranks_per_node'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "nics_per_node": -1})", "'nics_per_node'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "intra": 3})", "'intra'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "intra": {"latency_us": -1}})", "'intra.latency_us'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "inter": {"latency_us": "fast"}})",
+       "'inter.latency_us'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "inter": {"gigabytes_per_second": []}})",
+       "'inter.gigabytes_per_second'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "inter": {"bandwidth": 3}})", "'inter.bandwidth'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "node": 1})", "'node'"},
+      {R"([1, 2])", "object"},
+      {R"({"nodes": 1, "ranks_per_node": 1} trailing)", "not JSON"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "intra": {"latency_us": 1e999}})", "topology"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "intra": {"latency_us": NaN}})", "not JSON"},
+      {R"({"nodes": 1,)", "not JSON"},
+      {"", "not JSON"},
+      {std::string(200000, '['), "not JSON"},
+      {std::string(100000, '[') + std::string(100000, ']'), "object"},
+      {std::string("{\"nodes\": 1, \0}", 14), "not JSON"},
+  };
+  for (const auto& [text, named] : cases) {
+    const absl::Status status = ParseTopology(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text.substr(0, 100);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(named));
+  }
+}
+
+RC_GTEST_PROP(TopologyFile, AnyBytesGiveAnAnswer, (std::string text)) {
+  const absl::StatusOr<Topology> topology = ParseTopology(text);
+  RC_ASSERT(topology.ok() || topology.status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TopologyFile, FileErrorsNameTheFile) {
+  EXPECT_EQ(ReadTopology("/nonexistent/t.json").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadTopology(::testing::TempDir()).status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string path = ::testing::TempDir() + "weft_topology_file_test.json";
+  std::ofstream(path) << R"({"nodes": 0, "ranks_per_node": 1})";
+  EXPECT_THAT(std::string(ReadTopology(path).status().message()),
+              ::testing::AllOf(HasSubstr(path), HasSubstr("'nodes'")));
+  std::ofstream(path) << R"({"nodes": 3, "ranks_per_node": 1})";
+  EXPECT_EQ(*ReadTopology(path), (Topology{{3, 1}, {}, {}, 0}));
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,215 @@
+// Drives the built tool as a process: what it refuses, and what `weft plan` prints.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/process.h"
+#include "tests/tools/small_model.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Finished Weft(const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {WEFT_TOOL};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return RunProgram(all);
+}
+
+class CommandLine : public ::testing::Test {
+ protected:
+  CommandLine() {
+    Store(model_, SmallModel(1));
+    Store(gradients_, SmallGradients(1));
+    WriteAll(out_, "untouched");
+  }
+
+  // Refused with one sentence that holds `text`, nothing printed, the output as it was.
+  void Refused(const std::vector<std::string>& arguments, const std::string& text) {
+    const Finished run = Weft(arguments);
+    EXPECT_EQ(run.exit_code, 2) << text;
+    EXPECT_EQ(run.out, "") << text;
+    EXPECT_THAT(run.err, AllOf(StartsWith("weft: "), HasSubstr(text)));
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_EQ(ReadAll(out_), "untouched") << text;
+  }
+  void RunRefused(const std::vector<std::string>& options, const std::string& text) {
+    std::vector<std::string> all = {"run", model_, "--out", out_};
+    all.insert(all.end(), options.begin(), options.end());
+    Refused(all, text);
+  }
+
+  const TemporaryFolder folder_;
+  const std::string model_ = folder_ / "model.safetensors";
+  const std::string gradients_ = folder_ / "gradients.safetensors";
+  const std::string out_ = folder_ / "out.safetensors";
+};
+
+TEST_F(CommandLine, RefusesUnknownCommandsAndOptions) {
+  Refused({}, "subcommand");
+  Refused({"fly"}, "fly");
+  Refused({"run"}, "MODEL");
+  RunRefused({"--speed", "3"}, "--speed");
+  RunRefused({"--steps", "many"}, "--steps");
+  RunRefused({"--steps"}, "--steps");
+}
+
+TEST_F(CommandLine, RefusesOptionValues) {
+  RunRefused({"--strategy", "magic"}, "--strategy");
+  RunRefused({"--layout", "scattered"}, "--layout");
+  RunRefused({"--strategy", "replicated", "--layout", "sharded"}, "sharded");
+  RunRefused({"--dtype", "f16"}, "--dtype \"f16\" is neither f32 nor bf16");
+  RunRefused({"--transport", "pigeon"}, "--transport \"pigeon\"");
+  RunRefused({"--scale", "large"}, "--scale \"large\"");
+  RunRefused({"--segments", "2,x"}, "--segments \"2,x\"");
+  RunRefused({"--segments", "2,2"}, "segments");
+  RunRefused({"--coefficients", "cubic"}, "--coefficients \"cubic\" is neither");
+  RunRefused({"--iterations", "-1"}, "--iterations");
+  RunRefused({"--steps", "0"}, "--steps must be at least 1");
+  RunRefused({"--threads", "0"}, "--threads must be at least 1");
+  RunRefused({"--deadline", "0"}, "--deadline");
+  RunRefused({"--deadline", "nan"}, "--deadline");
+  RunRefused({"--eps", "0"}, "--eps");
+  RunRefused({"--lr", "nan"}, "lr");
+  RunRefused({"--momentum", "1.5"}, "momentum");
+  RunRefused({"--adamw-beta1", "2"}, "beta1");
+  RunRefused({"--nodes", "-2"}, "--nodes");
+  RunRefused({"--nodes", "1000000", "--ranks-per-node", "1000000"}, "ranks are more than");
+  RunRefused({"--adamw", "("}, "--adamw \"(\" is not a regular expression");
+  RunRefused({"--adamw", "lm_head"}, "--adamw \"lm_head\" matches no tensor");
+  RunRefused({"--rank", "0"}, "need --transport gloo");
+  RunRefused({"--transport", "gloo", "--rank", "0"}, "together or not at all");
+  RunRefused(
+      {"--transport", "gloo", "--rank", "2", "--world", "2", "--store", "/tmp", "--nodes", "2"},
+      "--rank 2 is not one of the 2 ranks");
+  RunRefused({"--transport", "gloo", "--rank", "0", "--world", "3", "--store", "/tmp"},
+             "--world 3 against");
+  Refused({"plan", model_, "--rank", "1"}, "--rank 1 is not one of the 1 ranks");
+}
+
+TEST_F(CommandLine, RefusesBadTopologies) {
+  const std::string topology = folder_ / "topology.json";
+  RunRefused({"--topology", topology}, "topology.json");
+  WriteAll(topology, R"({"nodes": 2, "ranks_per_node": 1})");
+  RunRefused({"--topology", topology, "--nodes", "3"}, "--nodes 3 against 2 nodes");
+  RunRefused({"--topology", topology, "--ranks-per-node", "3"}, "--ranks-per-node 3 against 1");
+  WriteAll(topology, R"({"nodes": 0, "ranks_per_node": 1})");
+  RunRefused({"--topology", topology}, "nodes");
+}
+
+TEST_F(CommandLine, RefusesBadCoefficientFiles) {
+  const std::string file = folder_ / "coefficients.json";
+  for (const char* text : {"{}", "[]", "[3]", "[[1, 2]]", "[[1, 2, \"3\"]]", "[[1, 2, 1e999]]"}) {
+    WriteAll(file, text);
+    RunRefused({"--coefficients", file}, "coefficients.json");
+  }
+}
+
+TEST_F(CommandLine, RefusesBadModels) {
+  const std::string none = folder_ / "none.safetensors";
+  Refused({"run", none, "--out", out_}, none);
+  Refused({"plan", none}, none);
+  const std::string damaged = folder_ / "damaged.safetensors";
+  WriteAll(damaged, ReadAll(model_).substr(0, ReadAll(model_).size() - 1));
+  Refused({"run", damaged, "--out", out_}, "damaged.safetensors: tensor ");
+  WriteAll(damaged, "not a model");
+  Refused({"run", damaged, "--out", out_}, "damaged.safetensors");
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "w", "shape": [1000000, 1000000]}]})");
+  Refused({"run", manifest, "--out", out_}, "of memory, the machine has");
+  WriteAll(manifest, R"({"matrices": [{"name": "w", "shape": [0, 4]}]})");
+  Refused({"run", manifest, "--out", out_}, "no tensor of it would be updated");
+}
+
+TEST_F(CommandLine, RefusesGradientsThatDoNotFit) {
+  const std::string bad = folder_ / "bad.safetensors";
+  StoredTensor unknown = SmallGradients(1).front();
+  unknown.name = "unknown";
+  Store(bad, {unknown});
+  RunRefused({"--gradients", bad}, "gradient \"unknown\" has no tensor of that name");
+  StoredTensor shape = SmallGradients(1).front();
+  std::swap(shape.shape[0], shape.shape[1]);
+  Store(bad, {shape});
+  RunRefused({"--gradients", bad}, "has shape [5, 18], the tensor in");
+  StoredTensor dtype = SmallGradients(1).front();
+  dtype.dtype = "I32";
+  Store(bad, {dtype});
+  RunRefused({"--gradients", bad}, "has dtype I32, the tensor in");
+  WriteAll(bad, ReadAll(gradients_).substr(0, 100));
+  RunRefused({"--gradients", bad}, "bad.safetensors: the header of");
+  RunRefused({"--gradients", folder_ / "none"}, "none");
+}
+
+TEST_F(CommandLine, RefusesOutputsThatCannotBeWritten) {
+  Refused({"run", model_, "--out", folder_ / "none/out.safetensors"}, "none/out.safetensors");
+  Refused({"run", model_, "--out", folder_ / "."}, "not a regular file");
+  RunRefused({"--trace", folder_ / "none/trace.json"}, "none/trace.json");
+  // With gloo the launcher finds it, before it starts anything.
+  Refused({"run", model_, "--transport", "gloo", "--out", folder_ / "none/out.safetensors"},
+          "none/out.safetensors");
+}
+
+TEST_F(CommandLine, HelpAndVersionAreNoErrors) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, {"run", "--help"}, {"plan", "--help"}}) {
+    const Finished run = Weft(arguments);
+    EXPECT_EQ(run.exit_code, 0);
+    EXPECT_EQ(run.err, "");
+    EXPECT_THAT(run.out, HasSubstr("Usage: weft"));
+  }
+  EXPECT_THAT(Weft({"run", "--help"}).out, HasSubstr("--ranks-per-node"));
+  EXPECT_THAT(Weft({"--version"}).out, StartsWith("weft "));
+}
+
+TEST_F(CommandLine, PlanPrintsRanksAndMatrices) {
+  const Finished plan = Weft({"plan", model_, "--nodes", "2", "--ranks-per-node", "2"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  for (const char* text : {"4 ranks = 2 x 2", "owner", "balance: ", "h.0.square", "8 x 8", "AdamW",
+                           "Muon", "state", "buffers"}) {
+    EXPECT_THAT(plan.out, HasSubstr(text));
+  }
+  const Finished again = Weft({"plan", model_, "--nodes", "2", "--ranks-per-node", "2"});
+  EXPECT_EQ(again.out, plan.out);
+}
+
+TEST_F(CommandLine, PlanShowsTheLanesOfOneRank) {
+  const Finished plan =
+      Weft({"plan", model_, "--nodes", "2", "--ranks-per-node", "2", "--rank", "3"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  for (const char* text : {"rank 3, lane compute", "rank 3, lane intra", "rank 3, lane inter"}) {
+    EXPECT_THAT(plan.out, HasSubstr(text));
+  }
+}
+
+TEST_F(CommandLine, PlanAsJsonHoldsEveryMatrixAndOp) {
+  const Finished plan = Weft({"plan", model_, "--nodes", "2", "--json"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  const auto json = nlohmann::json::parse(plan.out);
+  EXPECT_EQ(json.at("matrices").size(), 12u);
+  EXPECT_FALSE(json.at("ops").empty());
+}
+
+// 300 matrices stay readable; --all shows them.
+TEST_F(CommandLine, PlanOfALargeModelIsShortUnlessAskedForAll) {
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "h.{}.w", "shape": [64, 64], "count": 300}]})");
+  const auto lines = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const Finished brief = Weft({"plan", manifest, "--ranks-per-node", "4"});
+  const Finished full = Weft({"plan", manifest, "--ranks-per-node", "4", "--all"});
+  ASSERT_EQ(brief.exit_code, 0) << brief.err;
+  EXPECT_LT(lines(brief.out), 40);
+  EXPECT_THAT(brief.out, HasSubstr("288 cheaper matrices"));
+  EXPECT_GT(lines(full.out), 300);
+  EXPECT_THAT(full.out, HasSubstr("h.299.w"));
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,290 @@
+// Drives the built tool as a process: results of `weft run`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/tools/process.h"
+#include "tests/tools/small_model.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<std::string> Weft(const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {WEFT_TOOL};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return all;
+}
+
+double Distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+struct Way {
+  const char* strategy;
+  const char* layout;
+  const char* nodes;
+  const char* ranks_per_node;
+};
+std::string NameOf(const Way& way) {
+  return std::string(way.strategy) + "_" + way.layout + "_" + way.nodes + "x" + way.ranks_per_node;
+}
+void PrintTo(const Way& way, std::ostream* out) { *out << NameOf(way); }
+
+std::vector<Way> Ways(const std::vector<std::pair<const char*, const char*>>& grids) {
+  std::vector<Way> ways;
+  for (const auto& [nodes, ranks] : grids) {
+    ways.push_back({"replicated", "replicated", nodes, ranks});
+    ways.push_back({"gather", "sharded", nodes, ranks});
+    ways.push_back({"owner", "replicated", nodes, ranks});
+    ways.push_back({"owner", "sharded", nodes, ranks});
+  }
+  return ways;
+}
+
+class Run : public ::testing::TestWithParam<Way> {
+ protected:
+  std::vector<std::string> Arguments() const {
+    const Way& way = GetParam();
+    return {"run",     model_,    "--strategy",       way.strategy,       "--layout",   way.layout,
+            "--nodes", way.nodes, "--ranks-per-node", way.ranks_per_node, "--deadline", "120"};
+  }
+  Finished RunWith(const std::vector<std::string>& more) const {
+    std::vector<std::string> all = Arguments();
+    all.insert(all.end(), more.begin(), more.end());
+    return RunProgram(Weft(all), {"TMPDIR=" + store_folder_ / "."});
+  }
+
+  const TemporaryFolder folder_;
+  const TemporaryFolder store_folder_;
+  const std::string model_ = folder_ / "model.safetensors";
+  const std::string out_ = folder_ / "out.safetensors";
+};
+
+// Updated tensors are those of the reference, all others the model's, byte for byte.
+TEST_P(Run, WritesWhatTheReferenceMakes) {
+  const auto model = SmallModel(1);
+  const auto gradients = SmallGradients(1);
+  Store(model_, model, {{"format", "pt"}});
+  Store(folder_ / "gradients.safetensors", gradients);
+  const Finished run =
+      RunWith({"--gradients", folder_ / "gradients.safetensors", "--out", out_, "--steps", "3",
+               "--lr", "0.05", "--weight-decay", "0.1", "--momentum", "0.8", "--coefficients",
+               "you", "--scale", "match_rms_adamw", "--adamw-lr", "0.01", "--verify"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  reference::MuonSettings muon;
+  muon.lr = 0.05;
+  muon.weight_decay = 0.1;
+  muon.momentum = 0.8;
+  muon.match_rms_adamw = true;
+  muon.iterations = {{4.0848, -6.8946, 2.9270},
+                     {3.9505, -6.3029, 2.6377},
+                     {3.7418, -5.5913, 2.3037},
+                     {2.8769, -3.1427, 1.2046},
+                     {2.8366, -3.0525, 1.2012}};
+  reference::AdamWSettings adamw;
+  adamw.lr = 0.01;
+  const auto results = Load(out_);
+  ASSERT_EQ(results.size(), model.size());
+  std::map<std::string, StoredTensor> gradient;
+  for (const StoredTensor& tensor : gradients) gradient[tensor.name] = tensor;
+  for (const StoredTensor& tensor : model) {
+    ASSERT_EQ(results.count(tensor.name), 1u) << tensor.name;
+    const StoredTensor& result = results.at(tensor.name);
+    if (gradient.count(tensor.name) == 0) {
+      EXPECT_EQ(result, tensor) << tensor.name;
+      continue;
+    }
+    EXPECT_EQ(result.dtype, tensor.dtype) << tensor.name;
+    EXPECT_EQ(result.shape, tensor.shape) << tensor.name;
+    const auto expected =
+        ReferenceSteps(tensor, gradient.at(tensor.name), muon, adamw, /*steps=*/3);
+    const double change = Distance(expected, tensor.Values());
+    // Rounding of what the file holds: once for a half, after every step for bf16.
+    const double size = Distance(expected, std::vector<double>(expected.size(), 0.0));
+    const double rounding = tensor.dtype == "BF16"  ? 0.15 * change + 3 * 0x1p-8 * size
+                            : tensor.dtype == "F16" ? 0x1p-10 * size
+                                                    : 0x1p-20 * size;
+    EXPECT_LE(Distance(result.Values(), expected), 2e-3 * change + rounding) << tensor.name;
+    EXPECT_GT(change, 0.01 * size) << tensor.name;
+  }
+  EXPECT_EQ(folder_.Files(), 3u);
+}
+
+// The result of a rank-1 gradient is known without any reference: f * G / ||G||_F.
+TEST_P(Run, RankOneGradientsGiveTheClosedForm) {
+  const StoredTensor rows = SmallModel(2).at(6 - 2);  // "h.1.row"
+  ASSERT_EQ(rows.name, "h.1.row");
+  StoredTensor weight = rows;
+  weight.data.assign(weight.data.size(), std::byte{0});
+  Store(model_, {weight});
+  Store(folder_ / "gradients.safetensors", {rows});
+  const Finished run = RunWith({"--gradients", folder_ / "gradients.safetensors", "--out", out_,
+                                "--steps", "1", "--lr", "1", "--momentum", "0"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto gradient = rows.Values();
+  const auto result = Load(out_).at("h.1.row").Values();
+  const double norm = Distance(gradient, std::vector<double>(gradient.size(), 0.0));
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    EXPECT_NEAR(result[i], -0.69644 * gradient[i] / norm, 1e-5);
+  }
+}
+
+TEST_P(Run, SeededRunsVerifyAndCountEveryUpdate) {
+  Store(model_, SmallModel(3));
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Finished run = RunWith({"--verify", "--json", "--verbose", "--dtype", dtype, "--seed",
+                                  "7", "--steps", "3", "--strict"});
+    ASSERT_EQ(run.exit_code, 0) << run.err << run.out;
+    const auto json = nlohmann::json::parse(run.out);
+    EXPECT_EQ(json.at("steps"), 3);
+    EXPECT_TRUE(json.at("verify").at("ok"));
+    EXPECT_EQ(json.at("verify").at("matrices").size(), json.at("updated").get<std::size_t>());
+    EXPECT_EQ(json.at("matrices").size(), json.at("updated").get<std::size_t>());
+    // "frozen" has a seeded gradient, too.
+    EXPECT_EQ(json.at("updated"), 12);
+    EXPECT_GT(json.at("optimizer_seconds"), 0.0);
+  }
+}
+
+TEST_P(Run, GlooEqualsLocalBitForBit) {
+  Store(model_, SmallModel(4));
+  const Finished local = RunWith({"--out", out_, "--seed", "3"});
+  ASSERT_EQ(local.exit_code, 0) << local.err;
+  const std::string gloo_out = folder_ / "gloo.safetensors";
+  const Finished gloo =
+      RunWith({"--out", gloo_out, "--seed", "3", "--transport", "gloo", "--json"});
+  ASSERT_EQ(gloo.exit_code, 0) << gloo.err;
+  EXPECT_TRUE(ReadAll(out_) == ReadAll(gloo_out));
+  EXPECT_EQ(nlohmann::json::parse(gloo.out).at("transport"), "gloo");
+  EXPECT_EQ(store_folder_.Files(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tool, Run, ::testing::ValuesIn(Ways({{"1", "1"}, {"1", "3"}, {"2", "2"}})),
+                         [](const auto& way) { return NameOf(way.param); });
+
+class RunOnce : public ::testing::Test {
+ protected:
+  RunOnce() { Store(model_, SmallModel(5), {{"format", "pt"}}); }
+
+  const TemporaryFolder folder_;
+  const std::string model_ = folder_ / "model.safetensors";
+  const std::string out_ = folder_ / "out.safetensors";
+};
+
+TEST_F(RunOnce, EqualSeedsGiveEqualFilesAndOthersDoNot) {
+  const auto run = [&](const std::string& seed) {
+    const Finished finished =
+        RunProgram(Weft({"run", model_, "--out", out_, "--ranks-per-node", "2", "--seed", seed}));
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return ReadAll(out_);
+  };
+  const std::string first = run("1");
+  EXPECT_TRUE(run("1") == first);
+  EXPECT_FALSE(run("2") == first);
+}
+
+TEST_F(RunOnce, OutputMayReplaceItsModel) {
+  const Finished finished =
+      RunProgram(Weft({"run", model_, "--out", model_, "--steps", "1", "--verify"}));
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  const auto reader = SafetensorsReader::Open(model_);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ((*reader)->metadata().at("format"), "pt");
+  EXPECT_EQ((*reader)->entries().size(), SmallModel(5).size());
+}
+
+TEST_F(RunOnce, TableNamesRoutingAndMeasures) {
+  const Finished run = RunProgram(
+      Weft({"run", model_, "--nodes", "2", "--adamw", "^wte$", "--verify", "--verbose"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const char* text :
+       {"12 of 15 tensors updated", "8  Muon: 2-D", "1  AdamW: --adamw ^wte$", "1  AdamW: 4-D",
+        "copied: dtype I64", "copied: no elements", "exposed communication", "imbalance",
+        "host per job", "inter bytes", "NS runs", "worst: "}) {
+    EXPECT_THAT(run.out, HasSubstr(text));
+  }
+}
+
+TEST_F(RunOnce, ManifestsRunWithoutAFile) {
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "wte", "shape": [40, 12]},
+      {"name": "h.{}.q", "shape": [12, 12], "dtype": "BF16", "count": 3}]})");
+  const Finished run =
+      RunProgram(Weft({"run", manifest, "--out", out_, "--nodes", "2", "--ranks-per-node", "2",
+                       "--layout", "sharded", "--verify"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto tensors = Load(out_);
+  EXPECT_EQ(tensors.size(), 4u);
+  EXPECT_EQ(tensors.at("h.2.q").dtype, "BF16");
+}
+
+TEST_F(RunOnce, TraceIsJsonWithEvents) {
+  const std::string trace = folder_ / "trace.json";
+  const Finished run = RunProgram(Weft({"run", model_, "--trace", trace, "--ranks-per-node", "2"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto json = nlohmann::json::parse(ReadAll(trace));
+  EXPECT_FALSE(json.at("traceEvents").empty());
+}
+
+TEST_F(RunOnce, GlooRankAloneEndsAtTheDeadlineAndSaysWhoIsMissing) {
+  const TemporaryFolder store;
+  const Finished run = RunProgram(
+      Weft({"run", model_, "--transport", "gloo", "--ranks-per-node", "2", "--rank", "0", "--world",
+            "2", "--store", store / ".", "--deadline", "0.5", "--out", out_}));
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, HasSubstr("weft: "));
+  EXPECT_THAT(run.err, HasSubstr("1"));
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+// One rank is killed while all work: the launcher says which and ends the others.
+TEST_F(RunOnce, KilledRankEndsTheGlooRun) {
+  const TemporaryFolder stores;
+  Running run(Weft({"run", model_, "--transport", "gloo", "--ranks-per-node", "3", "--steps",
+                    "100000000", "--out", out_}),
+              {"TMPDIR=" + stores / "."});
+  std::vector<pid_t> ranks;
+  while (ranks.size() < 3) {
+    ranks = run.Children();
+    std::this_thread::yield();
+  }
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
+  EXPECT_EQ(run.Wait(), 128 + SIGKILL);
+  EXPECT_EQ(stores.Files(), 0u);
+  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0);
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+// The launcher is told to end while its ranks work: nothing of it stays.
+TEST_F(RunOnce, SignalledGlooRunRemovesItsStore) {
+  const TemporaryFolder stores;
+  const int watch = ::inotify_init1(IN_CLOEXEC);
+  ASSERT_GE(watch, 0);
+  ASSERT_GE(::inotify_add_watch(watch, (stores / ".").c_str(), IN_CREATE), 0);
+  Running run(Weft({"run", model_, "--transport", "gloo", "--ranks-per-node", "2", "--steps",
+                    "100000000", "--out", out_}),
+              {"TMPDIR=" + stores / "."});
+  char event[4096];
+  ASSERT_GT(::read(watch, event, sizeof(event)), 0);
+  ::close(watch);
+  run.Signal(SIGTERM);
+  EXPECT_EQ(run.Wait(), 128 + SIGTERM);
+  EXPECT_EQ(stores.Files(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+}  // namespace
+}  // namespace weft::testing

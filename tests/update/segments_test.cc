@@ -1,0 +1,92 @@
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "update/recipe.h"
+#include "weft/update.h"
+
+namespace weft {
+namespace {
+
+constexpr double kFp16 = -4e-4;
+constexpr double kBf16 = -3.2e-3;
+
+using Segments = std::vector<int>;
+
+double ConditionOf(const Coefficients& coefficients, const Segments& segments, double epsilon) {
+  return AnalyzeSegments(coefficients, segments, epsilon).condition;
+}
+
+// Figures published for this analysis, to the digits given there.
+TEST(Segments, ConditionFiguresAreThePublishedOnes) {
+  const Coefficients quintic = Coefficients::Quintic();
+  EXPECT_NEAR(ConditionOf(quintic, {3, 2}, kFp16), 62.5, 0.1);
+  EXPECT_NEAR(ConditionOf(quintic, {2, 3}, kFp16), 74.1, 0.1);
+  EXPECT_NEAR(ConditionOf(quintic, {2, 1, 2}, kFp16), 19.1, 0.1);
+  EXPECT_NEAR(ConditionOf(quintic, {2, 2, 1}, kFp16), 20.2, 0.1);
+  EXPECT_NEAR(ConditionOf(quintic, {2, 3}, kBf16), 147, 1);
+  EXPECT_GT(ConditionOf(quintic, {3, 2}, kBf16), 1e9);
+  EXPECT_NEAR(ConditionOf(quintic, {2, 1, 2}, kBf16), 22.5, 0.1);
+  EXPECT_NEAR(ConditionOf(quintic, {2, 2, 1}, kBf16), 22.6, 0.1);
+  const Coefficients polar = Coefficients::PolarExpress();
+  EXPECT_NEAR(ConditionOf(polar, {2, 3}, kFp16), 84.6, 0.1);
+  EXPECT_NEAR(ConditionOf(polar, {1, 1, 3}, kFp16), 60.9, 0.1);
+  EXPECT_NEAR(ConditionOf(polar, {1, 2, 2}, kFp16), 83.4, 0.1);
+  EXPECT_NEAR(ConditionOf(polar, {1, 1, 3}, kBf16), 81.7, 0.1);
+  EXPECT_NEAR(ConditionOf(polar, {1, 2, 2}, kBf16), 86, 0.5);
+  EXPECT_GT(ConditionOf(polar, {2, 2, 1}, kBf16), 1e12);
+  const Coefficients you = Coefficients::You();
+  EXPECT_NEAR(ConditionOf(you, {2, 3}, kFp16), 53.2, 0.1);
+  EXPECT_NEAR(ConditionOf(you, {1, 2, 2}, kFp16), 34.8, 0.1);
+  EXPECT_NEAR(ConditionOf(you, {1, 2, 2}, kBf16), 34.1, 0.1);
+  EXPECT_GT(ConditionOf(you, {2, 2, 1}, kBf16), 1e6);
+}
+
+TEST(Segments, UnsafeSetsAreMarked) {
+  EXPECT_TRUE(AnalyzeSegments(Coefficients::Quintic(), {2, 2, 1}, kBf16).safe);
+  EXPECT_FALSE(AnalyzeSegments(Coefficients::PolarExpress(), {2, 2, 1}, kBf16).safe);
+  EXPECT_FALSE(AnalyzeSegments(Coefficients::You(), {2, 2, 1}, kBf16).safe);
+  EXPECT_FALSE(AnalyzeSegments(Coefficients::Quintic(), {5}, kBf16).safe);
+}
+
+TEST(Segments, Chosen) {
+  EXPECT_EQ(ChooseSegments(Coefficients::Quintic(), 5, kBf16), (Segments{2, 2, 1}));
+  EXPECT_EQ(ChooseSegments(Coefficients::PolarExpress(), 5, kBf16), (Segments{1, 2, 2}));
+  EXPECT_EQ(ChooseSegments(Coefficients::You(), 5, kBf16), (Segments{1, 2, 2}));
+  EXPECT_EQ(ChooseSegments(Coefficients::Quintic(), 5, kFp16), (Segments{2, 3}));
+  EXPECT_EQ(ChooseSegments(Coefficients::PolarExpress(), 5, kFp16), (Segments{2, 3}));
+  EXPECT_EQ(ChooseSegments(Coefficients::You(), 5, kFp16), (Segments{2, 3}));
+  EXPECT_EQ(ChooseSegments(Coefficients::Quintic(), 5, -1), (Segments{0})) << "no set is safe";
+}
+
+// Whatever is chosen is safe, adds up, and keeps its bound on the length.
+RC_GTEST_PROP(SegmentsLaw, ChosenSetsAreSafeAndComplete, ()) {
+  const auto all = {Coefficients::Quintic(), Coefficients::PolarExpress(), Coefficients::You()};
+  const Coefficients coefficients = *rc::gen::elementOf(std::vector<Coefficients>(all));
+  const int iterations = *rc::gen::inRange(1, 8);
+  const double epsilon = -std::pow(10.0, -*rc::gen::inRange(2, 9));
+  const int longest = *rc::gen::inRange(0, 4);
+  const Segments chosen = ChooseSegments(coefficients, iterations, epsilon, longest);
+  if (chosen == Segments{0}) return;
+  RC_ASSERT(std::accumulate(chosen.begin(), chosen.end(), 0) == iterations);
+  RC_ASSERT(AnalyzeSegments(coefficients, chosen, epsilon).safe);
+  for (const int length : chosen) RC_ASSERT(longest == 0 || length <= longest);
+}
+
+TEST(Segments, OptionsResolveToTheChosenSetOnLongMatricesOnly) {
+  NewtonSchulzOptions options;
+  EXPECT_EQ(*update::ResolveSegments(options, 64, 64), (Segments{0}));
+  EXPECT_EQ(*update::ResolveSegments(options, 64, 70), (Segments{0})) << "saves too little";
+  EXPECT_EQ(*update::ResolveSegments(options, 64, 256), (Segments{2, 2, 1}));
+  options.operand_type = DType::kBF16;
+  options.coefficients = Coefficients::PolarExpress();
+  EXPECT_EQ(*update::ResolveSegments(options, 64, 256), (Segments{1, 2, 2}));
+  options.segments = {2, 3};
+  EXPECT_EQ(*update::ResolveSegments(options, 64, 64), (Segments{2, 3})) << "as asked";
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,49 @@
+// The command-line tool: `weft run` and `weft plan`.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "tools/weft/commands.h"
+#include "tools/weft/options.h"
+
+namespace weft::tool {
+namespace {
+
+int Main(int argc, char** argv) {
+  // A reader that goes away is found by the failing write.
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App app("Weft runs and plans the optimizer step of distributed Muon on a model's matrices.",
+               "weft");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "weft 0.1.0");
+  app.get_formatter()->column_width(30);
+  // The parser would only miss a subcommand.
+  if (argc > 1 && argv[1][0] != '-' && std::string(argv[1]) != "plan" &&
+      std::string(argv[1]) != "run") {
+    return Complain("unknown command " + std::string(argv[1]) + ": neither plan nor run",
+                    kBadInput);
+  }
+  Options plan_options;
+  Options run_options;
+  CLI::App* plan = app.add_subcommand(
+      "plan", "Print owners, lanes, bytes, FLOPs, memory and balance without running");
+  CLI::App* run = app.add_subcommand("run", "Perform optimizer steps over several ranks");
+  AddPlanOptions(*plan, plan_options);
+  AddRunOptions(*run, run_options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return Complain(error.what(), kBadInput);
+  }
+  if (plan->parsed()) return PlanCommand(plan_options);
+  return RunCommand(run_options, std::vector<std::string>(argv + 1, argv + argc));
+}
+
+}  // namespace
+}  // namespace weft::tool
+
+int main(int argc, char** argv) { return weft::tool::Main(argc, argv); }

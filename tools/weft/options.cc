@@ -1,0 +1,275 @@
+#include "tools/weft/options.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tools/weft/json_file.h"
+#include "tools/weft/status_macros.h"
+#include "weft/topology_file.h"
+
+namespace weft::tool {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostRanks = 65536;
+
+absl::Status Refuse(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+// The message of `status` behind the option it concerns.
+absl::Status Under(const char* option, const absl::Status& status) {
+  return absl::InvalidArgumentError(absl::StrCat(option, ": ", std::string(status.message())));
+}
+
+// A heading of the help text.
+class Group {
+ public:
+  Group(CLI::App& app, std::string name) : app_(app), name_(std::move(name)) {}
+
+  template <typename T>
+  CLI::Option* Option(const char* option, T& value, const char* what = "") const {
+    return app_.add_option(option, value, what)->group(name_);
+  }
+  CLI::Option* Flag(const char* option, bool& value, const char* what) const {
+    return app_.add_flag(option, value, what)->group(name_);
+  }
+
+ private:
+  CLI::App& app_;
+  const std::string name_;
+};
+
+void AddSharedOptions(CLI::App& app, Options& o) {
+  app.add_option("MODEL", o.model,
+                 "A safetensors file, a model.safetensors.index.json, or a JSON shape manifest")
+      ->required();
+
+  const Group world(app, "World");
+  world.Option("--nodes", o.nodes, "Nodes [1]");
+  world.Option("--ranks-per-node", o.ranks_per_node, "Ranks on each node [1]");
+  world.Option("--topology", o.topology, "JSON file with the grid and its links");
+  world.Option("--strategy", o.strategy, "replicated, gather or owner [owner]");
+  world.Option("--layout", o.layout,
+               "How ranks hold weights: replicated or sharded [sharded for gather]");
+  world.Flag("--strict", o.strict, "Refuse plans that fall back to another path");
+
+  const Group muon(app, "Muon");
+  muon.Option("--lr", o.muon.lr, "Learning rate [0.02]");
+  muon.Option("--momentum", o.muon.momentum, "Momentum [0.95]");
+  muon.Flag("--no-nesterov", o.no_nesterov, "Plain momentum");
+  muon.Option("--weight-decay", o.muon.weight_decay, "Decoupled weight decay [0]");
+  muon.Option("--scale", o.scale, "original or match_rms_adamw [original]");
+  muon.Option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32 or bf16 [f32]");
+  muon.Option("--coefficients", o.coefficients,
+              "quintic, polar_express, you, or a JSON file with [[a, b, c], ...] [quintic]");
+  muon.Option("--iterations", o.iterations,
+              "Newton-Schulz iterations [5, or one per triple of the file]");
+  muon.Option("--segments", o.segments,
+              "Gram segments such as 2,2,1; none for plain products; auto [auto]");
+  muon.Option("--eps", o.eps,
+              "Divide by max(norm, EPS) as torch.optim.Muon does [off: floor 1e-30]");
+
+  const Group adamw(app, "AdamW (tensors that are not 2-D)");
+  adamw
+      .Option("--adamw", o.adamw_patterns,
+              "2-D tensors whose name matches this extended regular expression take AdamW, "
+              "too (repeatable)")
+      ->allow_extra_args(false);
+  adamw.Option("--adamw-lr", o.adamw.lr, "Learning rate [0.001]");
+  adamw.Option("--adamw-beta1", o.adamw.beta1, "First moment [0.9]");
+  adamw.Option("--adamw-beta2", o.adamw.beta2, "Second moment [0.999]");
+  adamw.Option("--adamw-eps", o.adamw.eps, "Added to the root of the second moment [1e-8]");
+  adamw.Option("--adamw-weight-decay", o.adamw.weight_decay, "Decoupled decay [0.01]");
+}
+
+absl::StatusOr<Topology> TopologyOf(const Options& o) {
+  if (o.nodes < 0 || o.ranks_per_node < 0) {
+    return Refuse("--nodes and --ranks-per-node must be at least 1");
+  }
+  Topology topology;
+  if (o.topology.empty()) {
+    topology.grid.nodes = std::max(o.nodes, 1);
+    topology.grid.ranks_per_node = std::max(o.ranks_per_node, 1);
+  } else {
+    WEFT_ASSIGN_OR_RETURN(topology, ReadTopology(o.topology));
+    const ProcessGrid& grid = topology.grid;
+    if (o.nodes != 0 && o.nodes != grid.nodes) {
+      return Refuse(
+          absl::StrCat("--nodes ", o.nodes, " against ", grid.nodes, " nodes in ", o.topology));
+    }
+    if (o.ranks_per_node != 0 && o.ranks_per_node != grid.ranks_per_node) {
+      return Refuse(absl::StrCat("--ranks-per-node ", o.ranks_per_node, " against ",
+                                 grid.ranks_per_node, " in ", o.topology));
+    }
+  }
+  const std::int64_t ranks = std::int64_t{topology.grid.nodes} * topology.grid.ranks_per_node;
+  if (ranks > kMostRanks) {
+    return Refuse(absl::StrCat(ranks, " ranks are more than the ", kMostRanks, " supported"));
+  }
+  return topology;
+}
+
+absl::StatusOr<Coefficients> CoefficientsFromFile(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const json value, ReadJson(path));
+  Coefficients result;
+  result.name = std::filesystem::path(path).filename().string();
+  const auto bad = [&] {
+    return Refuse(absl::StrCat(path,
+                               ": coefficients are a list of triples of finite numbers, "
+                               "[[a, b, c], ...]"));
+  };
+  if (!value.is_array() || value.empty()) return bad();
+  for (const json& triple : value) {
+    if (!triple.is_array() || triple.size() != 3) return bad();
+    double numbers[3];
+    for (int i = 0; i < 3; ++i) {
+      if (!triple.at(i).is_number()) return bad();
+      numbers[i] = triple.at(i).get<double>();
+      if (!std::isfinite(numbers[i])) return bad();
+    }
+    result.triples.push_back({numbers[0], numbers[1], numbers[2]});
+  }
+  return result;
+}
+
+absl::Status SetNewtonSchulz(const Options& o, NewtonSchulzOptions& ns) {
+  int iterations = 5;
+  auto named = Coefficients::Named(o.coefficients);
+  std::error_code error;
+  if (named.ok()) {
+    ns.coefficients = *std::move(named);
+  } else if (std::filesystem::exists(o.coefficients, error)) {
+    WEFT_ASSIGN_OR_RETURN(ns.coefficients, CoefficientsFromFile(o.coefficients));
+    iterations = static_cast<int>(ns.coefficients.triples.size());
+  } else {
+    return Refuse(absl::StrCat("--coefficients ", Quoted(o.coefficients),
+                               " is neither quintic, polar_express, you nor an existing file"));
+  }
+  if (o.iterations < 0) return Refuse("--iterations must be at least 1");
+  ns.iterations = o.iterations != 0 ? o.iterations : iterations;
+
+  if (o.segments == "none") {
+    ns.segments = {0};
+  } else if (o.segments != "auto") {
+    for (const absl::string_view part : absl::StrSplit(o.segments, ',')) {
+      int length = 0;
+      if (!absl::SimpleAtoi(part, &length) || length < 1) {
+        return Refuse(absl::StrCat("--segments ", Quoted(o.segments),
+                                   " is neither auto, none nor lengths such as 2,2,1"));
+      }
+      ns.segments.push_back(length);
+    }
+  }
+  if (o.dtype == "f32") {
+    ns.operand_type = DType::kF32;
+  } else if (o.dtype == "bf16") {
+    ns.operand_type = DType::kBF16;
+  } else {
+    return Refuse(absl::StrCat("--dtype ", Quoted(o.dtype), " is neither f32 nor bf16"));
+  }
+  if (o.eps != -1) {
+    if (!(o.eps > 0) || !std::isfinite(o.eps)) return Refuse("--eps must be a positive number");
+    ns.norm_floor = static_cast<float>(o.eps);
+    ns.clamp_to_floor = true;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPlanOptions(CLI::App& app, Options& o) {
+  AddSharedOptions(app, o);
+  const Group output(app, "Output");
+  output.Option("--rank", o.plan_rank, "Show the lanes of one rank, op by op");
+  output.Flag("--all", o.all, "List every matrix, not only the largest");
+  output.Flag("--json", o.json, "The whole plan as JSON");
+}
+
+void AddRunOptions(CLI::App& app, Options& o) {
+  AddSharedOptions(app, o);
+  const Group run(app, "Run");
+  run.Option("--gradients", o.gradients,
+             "Safetensors file with the gradients of every step [seeded random]");
+  run.Option("--steps", o.steps, "Optimizer steps [3]");
+  run.Option("--seed", o.seed, "Of random gradients and of a manifest's weights [0]");
+  run.Option("--transport", o.transport,
+             "local (ranks are threads) or gloo (ranks are processes) [local]");
+  run.Option("--threads", o.threads, "Threads of each rank's products [1]");
+  run.Option("--deadline", o.deadline, "Longest wait for a peer, in seconds [600]");
+  run.Option("--rank", o.rank, "With gloo: be this one rank, with --world and --store");
+  run.Option("--world", o.world, "Ranks in the world");
+  run.Option("--store", o.store, "Directory that all ranks share, empty at the start");
+  run.Option("--error-fd", o.error_fd)->group("");
+
+  const Group output(app, "Output");
+  output.Option("--out", o.out, "Write MODEL with its new weights to this safetensors file");
+  output.Option("--trace", o.trace, "Write a Perfetto trace to this JSON file");
+  output.Flag("--verify", o.verify,
+              "Compare with a serial float64 update; exit 1 when they differ");
+  output.Flag("--verbose", o.verbose, "Show the counters of every matrix");
+  output.Flag("--json", o.json, "Print the summary as JSON");
+}
+
+absl::StatusOr<Settings> SettingsOf(const Options& o) {
+  Settings settings;
+  WEFT_ASSIGN_OR_RETURN(settings.runtime.topology, TopologyOf(o));
+  auto strategy = ParseStrategy(o.strategy);
+  if (!strategy.ok()) return Under("--strategy", strategy.status());
+  settings.runtime.strategy = *strategy;
+  settings.layout = *strategy == Strategy::kGather ? Layout::kSharded : Layout::kReplicated;
+  if (!o.layout.empty()) {
+    auto layout = ParseLayout(o.layout);
+    if (!layout.ok()) return Under("--layout", layout.status());
+    settings.layout = *layout;
+  }
+  settings.runtime.strict = o.strict;
+
+  settings.muon = o.muon;
+  settings.muon.nesterov = !o.no_nesterov;
+  if (o.scale == "match_rms_adamw") {
+    settings.muon.scale = Scale::kMatchRmsAdamW;
+  } else if (o.scale != "original") {
+    return Refuse(
+        absl::StrCat("--scale ", Quoted(o.scale), " is neither original nor match_rms_adamw"));
+  }
+  WEFT_RETURN_IF_ERROR(SetNewtonSchulz(o, settings.muon.newton_schulz));
+  WEFT_RETURN_IF_ERROR(Validate(settings.muon));
+  settings.adamw = o.adamw;
+  WEFT_RETURN_IF_ERROR(Validate(settings.adamw));
+  return settings;
+}
+
+absl::Status CheckRunOptions(const Options& o, const Topology& topology) {
+  if (o.steps < 1) return Refuse("--steps must be at least 1");
+  if (o.threads < 1) return Refuse("--threads must be at least 1");
+  if (!(o.deadline > 0) || !std::isfinite(o.deadline)) {
+    return Refuse("--deadline must be a positive number of seconds");
+  }
+  if (o.transport != "local" && o.transport != "gloo") {
+    return Refuse(absl::StrCat("--transport ", Quoted(o.transport), " is neither local nor gloo"));
+  }
+  const int size = topology.grid.size();
+  const bool one_of_several = o.rank != -1 || o.world != 0 || !o.store.empty();
+  if (!one_of_several) return absl::OkStatus();
+  if (o.transport != "gloo") return Refuse("--rank, --world and --store need --transport gloo");
+  if (o.rank == -1 || o.world == 0 || o.store.empty()) {
+    return Refuse("--rank, --world and --store are given together or not at all");
+  }
+  if (o.world != size) {
+    return Refuse(absl::StrCat("--world ", o.world, " against ", topology.grid.nodes, " nodes of ",
+                               topology.grid.ranks_per_node, " ranks"));
+  }
+  if (o.rank < 0 || o.rank >= o.world) {
+    return Refuse(absl::StrCat("--rank ", o.rank, " is not one of the ", o.world, " ranks"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,81 @@
+// What the command line says, checked as far as one option alone can be.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "weft/plan.h"
+#include "weft/runtime.h"
+#include "weft/topology.h"
+#include "weft/update.h"
+
+namespace CLI {
+class App;
+}
+
+namespace weft::tool {
+
+// As typed. Zero and empty mean "not given" where the default depends on another option.
+struct Options {
+  std::string model;
+  int nodes = 0;
+  int ranks_per_node = 0;
+  std::string topology;
+  std::string strategy = "owner";
+  std::string layout;
+  std::string dtype = "f32";
+  bool strict = false;
+  bool json = false;
+  std::vector<std::string> adamw_patterns;
+
+  MuonOptions muon;
+  bool no_nesterov = false;
+  std::string coefficients = "quintic";
+  int iterations = 0;
+  std::string segments = "auto";
+  std::string scale = "original";
+  double eps = -1;
+  AdamWOptions adamw;
+
+  // weft plan
+  int plan_rank = -1;
+  bool all = false;
+
+  // weft run
+  std::string gradients;
+  std::string transport = "local";
+  int steps = 3;
+  std::uint64_t seed = 0;
+  int threads = 1;
+  double deadline = 600;
+  std::string out;
+  std::string trace;
+  bool verify = false;
+  bool verbose = false;
+  int rank = -1;
+  int world = 0;
+  std::string store;
+  int error_fd = -1;
+};
+
+void AddPlanOptions(CLI::App& app, Options& options);
+void AddRunOptions(CLI::App& app, Options& options);
+
+// What both commands need, from the options.
+struct Settings {
+  RuntimeOptions runtime;
+  Layout layout = Layout::kReplicated;
+  MuonOptions muon;
+  AdamWOptions adamw;
+};
+
+// InvalidArgument with a sentence that names the option.
+absl::StatusOr<Settings> SettingsOf(const Options& options);
+
+// InvalidArgument for what only `weft run` takes.
+absl::Status CheckRunOptions(const Options& options, const Topology& topology);
+
+}  // namespace weft::tool

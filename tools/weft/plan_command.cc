@@ -1,0 +1,157 @@
+// `weft plan`: what would run, without running it.
+#include <algorithm>
+#include <iostream>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tools/weft/commands.h"
+#include "tools/weft/session.h"
+#include "tools/weft/table.h"
+
+namespace weft::tool {
+namespace {
+
+constexpr std::size_t kFewMatrices = 12;
+constexpr int kFewRanks = 32;
+
+std::string LinkText(const Link& link) {
+  if (link == Link{}) return "not modelled";
+  return absl::StrCat(link.gigabytes_per_second == 0
+                          ? std::string("infinitely fast")
+                          : NumberText(link.gigabytes_per_second) + " GB/s",
+                      ", ", NumberText(link.latency_us), " us");
+}
+
+void PrintHead(const Session& session, std::ostream& out) {
+  const Plan& plan = session.plan;
+  const ProcessGrid& grid = plan.topology.grid;
+  std::int64_t elements = 0;
+  for (const PlanMatrix& matrix : plan.matrices) elements += matrix.rows * matrix.cols;
+  out << session.model.path << ": " << session.model.tensors.size() << " tensors, "
+      << plan.matrices.size() << " updated, " << NumberText(static_cast<double>(elements) * 1e-6)
+      << " M elements\n";
+  for (const auto& [reason, count] : session.routing.reasons) {
+    out << "  " << count << "  " << reason << "\n";
+  }
+  out << "world: " << grid.size() << " ranks = " << grid.nodes << " x " << grid.ranks_per_node
+      << ", intra " << LinkText(plan.topology.intra) << ", inter " << LinkText(plan.topology.inter)
+      << "\n";
+  out << "strategy: " << std::string(Name(plan.strategy))
+      << ", layout: " << std::string(Name(session.settings.layout)) << ", " << plan.ops.size()
+      << " ops\n\n";
+}
+
+void PrintRanks(const Plan& plan, bool all, std::ostream& out) {
+  const int size = plan.topology.grid.size();
+  Table table(
+      {"rank", "node", "owns", "compute", "of mean", "intra", "inter", "state", "buffers", "ops"});
+  std::vector<RankCost> costs;
+  double total = 0, most = 0;
+  std::int64_t intra = 0, inter = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    costs.push_back(CostOfRank(plan, rank));
+    total += costs.back().flops;
+    most = std::max(most, costs.back().flops);
+    intra += costs.back().lane_bytes[static_cast<int>(Lane::kIntra)];
+    inter += costs.back().lane_bytes[static_cast<int>(Lane::kInter)];
+  }
+  const double mean = total / size;
+  for (int rank = 0; rank < size && (all || rank < kFewRanks); ++rank) {
+    const RankCost& cost = costs[rank];
+    std::size_t ops = 0;
+    for (const auto& lane : plan.lanes[rank]) ops += lane.size();
+    const auto bytes = [&](Lane lane) {
+      return BytesText(static_cast<double>(cost.lane_bytes[static_cast<int>(lane)]));
+    };
+    table.Add({absl::StrCat(rank), absl::StrCat(plan.topology.grid.node_of(rank)),
+               absl::StrCat(cost.owned), FlopsText(cost.flops),
+               mean > 0 ? NumberText(cost.flops / mean) : "-", bytes(Lane::kIntra),
+               bytes(Lane::kInter), BytesText(static_cast<double>(cost.state_bytes)),
+               BytesText(static_cast<double>(cost.buffer_bytes)), absl::StrCat(ops)});
+  }
+  table.Print(out);
+  if (!all && size > kFewRanks) {
+    out << "... and " << size - kFewRanks << " more ranks; --all shows them\n";
+  }
+  out << "balance: largest over mean compute " << (mean > 0 ? NumberText(most / mean) : "1.00")
+      << "; all ranks together " << FlopsText(total) << ", intra "
+      << BytesText(static_cast<double>(intra)) << ", inter "
+      << BytesText(static_cast<double>(inter)) << " per step\n\n";
+}
+
+void PrintMatrices(const Plan& plan, bool all, std::ostream& out) {
+  std::vector<std::size_t> order(plan.matrices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (!all) {
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return plan.matrices[a].flops > plan.matrices[b].flops;
+    });
+    if (order.size() > kFewMatrices) order.resize(kFewMatrices);
+  }
+  Table table({"matrix", "shape", "<dtype", "<rule", "owner", "compute", "<path"});
+  for (const std::size_t i : order) {
+    const PlanMatrix& matrix = plan.matrices[i];
+    table.Add({matrix.name, absl::StrCat(matrix.rows, " x ", matrix.cols),
+               std::string(Name(matrix.dtype)), std::string(Name(matrix.rule)),
+               matrix.owner < 0 ? "all" : absl::StrCat(matrix.owner), FlopsText(matrix.flops),
+               matrix.path});
+  }
+  table.Print(out);
+  if (order.size() < plan.matrices.size()) {
+    out << "... and " << plan.matrices.size() - order.size()
+        << " cheaper matrices; --all shows them\n";
+  }
+  for (const PlanMatrix& matrix : plan.matrices) {
+    if (!matrix.fallback.empty()) {
+      out << "fallback: " << matrix.name << ": " << matrix.fallback << "\n";
+    }
+  }
+}
+
+void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    const auto& ops = plan.lanes[rank][lane];
+    out << "rank " << rank << ", lane " << std::string(Name(static_cast<Lane>(lane))) << ": "
+        << ops.size() << " ops\n";
+    if (ops.empty()) continue;
+    Table table({"op", "<kind", "<matrix", "<group", "root", "<from", "<to", "bytes", "compute",
+                 "<trigger", "<after"});
+    for (const std::int32_t index : ops) {
+      const Op& op = plan.ops[index];
+      table.Add({absl::StrCat(index), std::string(Name(op.kind)),
+                 op.matrix < 0 ? "-" : plan.matrices[op.matrix].name, plan.groups[op.group].name,
+                 op.root < 0 ? "-" : absl::StrCat(op.root), std::string(Name(op.source)),
+                 std::string(Name(op.target)),
+                 op.bytes == 0 ? "-" : BytesText(static_cast<double>(op.bytes)),
+                 op.flops == 0 ? "-" : FlopsText(op.flops),
+                 op.trigger == Trigger::kSubmitted ? "submit" : "step",
+                 absl::StrJoin(op.after, " ")});
+    }
+    table.Print(out);
+    out << "\n";
+  }
+}
+
+}  // namespace
+
+int PlanCommand(const Options& options) {
+  const auto session = PreparePlan(options);
+  if (!session.ok()) {
+    return Complain(std::string(session.status().message()), kBadInput, options.error_fd);
+  }
+  const Plan& plan = session->plan;
+  if (options.json) {
+    std::cout << PlanToJson(plan) << "\n";
+  } else if (options.plan_rank >= 0) {
+    PrintLanes(plan, options.plan_rank, std::cout);
+  } else {
+    PrintHead(*session, std::cout);
+    PrintRanks(plan, options.all, std::cout);
+    PrintMatrices(plan, options.all, std::cout);
+  }
+  return std::cout.flush() ? 0 : Complain("cannot write to stdout", kFailed);
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,109 @@
+// `weft run`: real steps on a model's matrices.
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tools/weft/commands.h"
+#include "tools/weft/launcher.h"
+#include "tools/weft/output.h"
+#include "tools/weft/progress.h"
+#include "tools/weft/rank_run.h"
+#include "tools/weft/report.h"
+#include "tools/weft/session.h"
+#include "tools/weft/status_macros.h"
+#include "tools/weft/verify.h"
+#include "weft/transport.h"
+
+namespace weft::tool {
+namespace {
+
+// All ranks as threads; the failure that came first.
+absl::Status RunLocal(const Session& session, RunReport& report) {
+  LocalTransportOptions options;
+  options.topology = session.settings.runtime.topology;
+  options.deadline = session.settings.runtime.deadline;
+  WEFT_ASSIGN_OR_RETURN(auto transports, CreateLocalTransports(options));
+  Progress progress("steps", session.options.steps);
+  std::vector<RunReport> reports(transports.size());
+  std::mutex mutex;
+  absl::Status first;
+  const auto run = [&](std::size_t rank) {
+    const absl::Status status = RunRank(session, *transports[rank], reports[rank],
+                                        [&](int step) { progress.Advance(step); });
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (first.ok()) first = status;
+  };
+  std::vector<std::thread> others;
+  for (std::size_t rank = 1; rank < transports.size(); ++rank) others.emplace_back(run, rank);
+  run(0);
+  for (std::thread& other : others) other.join();
+  report = std::move(reports[0]);
+  return first;
+}
+
+absl::Status RunOneOfSeveral(const Session& session, RunReport& report) {
+  GlooTransportOptions options;
+  options.rank = session.options.rank;
+  options.size = session.options.world;
+  options.store = session.options.store;
+  options.deadline = session.settings.runtime.deadline;
+  WEFT_ASSIGN_OR_RETURN(const auto transport, CreateGlooTransport(options));
+  std::optional<Progress> progress;
+  if (options.rank == 0) progress.emplace("steps", session.options.steps);
+  return RunRank(session, *transport, report, [&](int step) { progress->Advance(step); });
+}
+
+// What rank 0 does with the results.
+int Conclude(const Session& session, const RunReport& report) {
+  const Options& options = session.options;
+  std::optional<VerifyReport> verify;
+  if (options.verify) verify = Verify(session, report);
+  if (options.json) {
+    PrintReportJson(session, report, verify, std::cout);
+  } else {
+    PrintReport(session, report, verify, std::cout);
+  }
+  std::cout.flush();
+  if (verify && !verify->ok) {
+    int beyond = 0;
+    for (const MatrixCheck& check : verify->matrices) beyond += check.ok ? 0 : 1;
+    return Complain(
+        absl::StrCat(beyond, " of ", verify->matrices.size(),
+                     " matrices differ from the reference beyond what is allowed",
+                     options.out.empty() ? "" : absl::StrCat("; ", options.out, " is not written")),
+        kFailed, options.error_fd);
+  }
+  if (!options.out.empty()) {
+    const absl::Status status = WriteOutput(session, report);
+    if (!status.ok()) return Complain(std::string(status.message()), kFailed, options.error_fd);
+  }
+  return std::cout ? 0 : Complain("cannot write to stdout", kFailed, options.error_fd);
+}
+
+}  // namespace
+
+int RunCommand(const Options& options, const std::vector<std::string>& arguments) {
+  const auto session = PrepareRun(options);
+  if (!session.ok()) {
+    return Complain(std::string(session.status().message()), kBadInput, options.error_fd);
+  }
+  const bool several = options.transport == "gloo";
+  if (several && options.rank < 0) {
+    const auto outcome = LaunchRanks(arguments, session->plan.topology.grid.size());
+    if (!outcome.ok()) return Complain(std::string(outcome.status().message()), kFailed);
+    return outcome->exit_code == 0 ? 0 : Complain(outcome->error, outcome->exit_code);
+  }
+  RunReport report;
+  const absl::Status status =
+      several ? RunOneOfSeveral(*session, report) : RunLocal(*session, report);
+  if (!status.ok()) {
+    return Complain(std::string(status.message()), kFailed, options.error_fd);
+  }
+  return options.rank <= 0 ? Conclude(*session, report) : 0;
+}
+
+}  // namespace weft::tool

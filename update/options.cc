@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "weft/update.h"
+
+namespace weft {
+namespace {
+
+absl::Status Range(const char* name, double value, double low, double high) {
+  if (value >= low && value < high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", value, ", not in [", low, ", ", high, ")"));
+}
+
+absl::Status NotNegative(const char* name, double value) {
+  if (value >= 0 && std::isfinite(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " is ", value, ", not a number >= 0"));
+}
+
+}  // namespace
+
+double ScaleFactor(Scale scale, std::int64_t rows, std::int64_t cols) {
+  const auto r = static_cast<double>(rows), c = static_cast<double>(cols);
+  if (scale == Scale::kMatchRmsAdamW) return 0.2 * std::sqrt(std::max(r, c));
+  return cols > 0 ? std::sqrt(std::max(1.0, r / c)) : 1.0;
+}
+
+absl::Status Validate(const NewtonSchulzOptions& options) {
+  if (options.iterations < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("iterations is ", options.iterations, ", not at least 1"));
+  }
+  if (options.coefficients.triples.empty()) {
+    return absl::InvalidArgumentError("coefficients has no triples");
+  }
+  for (const Triple& t : options.coefficients.triples) {
+    if (!std::isfinite(t.a) || !std::isfinite(t.b) || !std::isfinite(t.c)) {
+      return absl::InvalidArgumentError("coefficients has a number that is not finite");
+    }
+  }
+  WEFT_RETURN_IF_ERROR(NotNegative("norm_floor", options.norm_floor));
+  if (options.segments.empty() || options.segments == std::vector<int>{0}) {
+    return absl::OkStatus();
+  }
+  for (const int length : options.segments) {
+    if (length < 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "segments [", absl::StrJoin(options.segments, ","), "] has a length below 1"));
+    }
+  }
+  const int sum = std::accumulate(options.segments.begin(), options.segments.end(), 0);
+  if (sum != options.iterations) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("segments [", absl::StrJoin(options.segments, ","), "] add up to ", sum,
+                     ", not to the ", options.iterations, " iterations"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const MuonOptions& options) {
+  WEFT_RETURN_IF_ERROR(NotNegative("lr", options.lr));
+  WEFT_RETURN_IF_ERROR(Range("momentum", options.momentum, 0, 1));
+  WEFT_RETURN_IF_ERROR(NotNegative("weight_decay", options.weight_decay));
+  return Validate(options.newton_schulz);
+}
+
+absl::Status Validate(const AdamWOptions& options) {
+  WEFT_RETURN_IF_ERROR(NotNegative("lr", options.lr));
+  WEFT_RETURN_IF_ERROR(Range("beta1", options.beta1, 0, 1));
+  WEFT_RETURN_IF_ERROR(Range("beta2", options.beta2, 0, 1));
+  WEFT_RETURN_IF_ERROR(NotNegative("eps", options.eps));
+  return NotNegative("weight_decay", options.weight_decay);
+}
+
+}  // namespace weft
