@@ -26,7 +26,8 @@ struct TrainerOptions {
 
   Optimizer optimizer = Optimizer::kMuon;
   weft::MuonOptions muon;
-  weft::AdamWOptions adamw;
+  // AdamW's best rate for the default model (docs/demo.md has the sweep).
+  weft::AdamWOptions adamw{.lr = 5e-4};
 
   weft::Topology topology;
   weft::Strategy strategy = weft::Strategy::kOwner;
