@@ -1,7 +1,6 @@
 #include "runtime/communicators.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"

@@ -2,11 +2,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/string_view.h"
 
 namespace weft::runtime {
 namespace {
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+using base::View;
 
 absl::string_view What(Decision::What what) {
   switch (what) {

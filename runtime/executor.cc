@@ -7,11 +7,12 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 
 namespace weft::runtime {
 namespace {
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+using base::View;
 
 int Parity(std::int64_t step) { return static_cast<int>(step & 1); }
 
@@ -74,6 +75,9 @@ void Executor::BuildLocalOps() {
     counters_[i].name = plan.matrices[i].name;
     counters_[i].path = plan.matrices[i].path;
     counters_[i].fallback = plan.matrices[i].fallback;
+    matrices_[i].gradient_bytes =
+        SlotRows(plan, static_cast<std::int32_t>(i), Slot::kGradient, context_.rank) *
+        plan.matrices[i].cols * SizeOf(plan.matrices[i].dtype);
     matrices_[i].staged = context_.device.CreateEvent();
   }
 }
@@ -111,9 +115,7 @@ absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, c
   void* slot = context_.memory.slot(matrix, Slot::kGradient);
   state.staged_in_stream = false;
   if (slot == nullptr) return absl::OkStatus();
-  const PlanMatrix& plan = context_.plan.matrices[matrix];
-  const std::size_t bytes = SlotRows(context_.plan, matrix, Slot::kGradient, context_.rank) *
-                            plan.cols * SizeOf(plan.dtype);
+  const std::size_t bytes = state.gradient_bytes;
   const int before = Parity(step_ - 1);
   if (gradient != nullptr && ready == nullptr) {
     for (const int reader : state.gradient_readers) {
@@ -153,24 +155,20 @@ bool Executor::Ready(const LocalOp& local) const {
                      [&](int before) { return ops_[before].issued_step == step_; });
 }
 
-absl::Status Executor::IssueReady() {
+void Executor::IssueReady() {
   bool progress = true;
   while (progress) {
     progress = false;
     for (int lane = 0; lane < kLaneCount; ++lane) {
       while (cursor_[lane] < lanes_[lane].size() && Ready(ops_[lanes_[lane][cursor_[lane]]])) {
-        if (absl::Status status = Issue(lanes_[lane][cursor_[lane]]); !status.ok()) {
-          return Fail(status);
-        }
-        ++cursor_[lane];
+        Issue(lanes_[lane][cursor_[lane]++]);
         progress = true;
       }
     }
   }
-  return absl::OkStatus();
 }
 
-absl::Status Executor::Issue(int index) {
+void Executor::Issue(int index) {
   LocalOp& local = ops_[index];
   const Op& op = OpOf(local);
   Stream& stream = stream_of(op.lane);
@@ -219,21 +217,19 @@ absl::Status Executor::Issue(int index) {
   stream.EnqueueAlways([this, index, step, job = std::move(job)](const absl::Status& status) {
     Finished(index, step, job, status);
   });
-  return absl::OkStatus();
 }
 
-absl::Status Executor::Close(Stream* caller) {
+void Executor::Close(Stream* caller) {
   caller_waits_ = caller != nullptr;
   if (caller != nullptr) caller->Record(*caller_event_);
   closed_ = true;
-  absl::Status status = IssueReady();
-  WEFT_CHECK(!status.ok() || std::all_of(ops_.begin(), ops_.end(), [&](const LocalOp& local) {
+  IssueReady();
+  WEFT_CHECK(std::all_of(ops_.begin(), ops_.end(), [&](const LocalOp& local) {
     return local.issued_step == step_;
   })) << "a validated plan can always be issued";
   ++step_;
   cursor_ = {};
   closed_ = false;
-  return status;
 }
 
 void Executor::WaitDelivered(std::int32_t matrix, Stream& stream) {

@@ -41,7 +41,6 @@ class Executor {
     Device& device;
     Transport& transport;
     const Plan& plan;
-    const std::vector<MatrixSpec>& specs;
     int rank;
     const Memory& memory;
     OpIssuer& issuer;
@@ -64,11 +63,12 @@ class Executor {
   absl::Status TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready);
   // The job's ops may be issued from now on.
   void Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr, double weight_decay);
-  // Issues everything that may be issued.
-  absl::Status IssueReady();
+  // Issues everything that may be issued. What fails on the way fails its stream and, from there,
+  // the runtime.
+  void IssueReady();
   // Fires the trigger kStepClosed, issues the rest of the step and opens the next one. Work that
   // writes weights waits for what `caller` holds now.
-  absl::Status Close(Stream* caller);
+  void Close(Stream* caller);
 
   // Makes `stream` wait for the last op on `matrix` of the last closed step.
   void WaitDelivered(std::int32_t matrix, Stream& stream);
@@ -100,6 +100,7 @@ class Executor {
   };
   struct MatrixState {
     std::vector<int> gradient_readers;  // local indices
+    std::size_t gradient_bytes = 0;     // of its slot here
     int last_op = -1;                   // local index of the op that delivers
     std::unique_ptr<Event> staged;
     bool staged_in_stream = false;
@@ -112,7 +113,7 @@ class Executor {
   void BuildLocalOps();
   void MapStages();
   bool Ready(const LocalOp& local) const;
-  absl::Status Issue(int index);
+  void Issue(int index);
   void Started(int index, std::int64_t step);
   void Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
                 absl::Status status);

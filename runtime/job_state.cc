@@ -4,14 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
+#include "base/string_view.h"
 #include "weft/job.h"
 
 namespace weft::runtime {
-namespace {
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
-}  // namespace
+using base::View;
 
 absl::Status JobState::NotIssued(Stage stage) const {
   return absl::FailedPreconditionError(absl::StrCat(

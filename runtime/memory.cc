@@ -1,7 +1,5 @@
 #include "runtime/memory.h"
 
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
-#include <tuple>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<OpIssuer>> OpIssuer::Create(Device& device, const
                                                            const Communicators& communicators) {
   std::unique_ptr<OpIssuer> issuer(new OpIssuer(device, plan, specs, rank, memory, communicators));
   WEFT_RETURN_IF_ERROR(issuer->PrepareKernels());
+  issuer->PrepareExtents();
   return issuer;
 }
 
@@ -58,14 +59,41 @@ absl::Status OpIssuer::PrepareKernels() {
   return absl::OkStatus();
 }
 
-absl::Status OpIssuer::Issue(std::int32_t id, Stream& stream, const StepArguments& arguments) {
-  const Op& op = plan_.ops[id];
-  if (IsCollective(op.kind)) return IssueCollective(op, stream, arguments);
-  return IssueCompute(op, stream, arguments);
+void OpIssuer::PrepareExtents() {
+  for (const auto& lane : plan_.lanes[rank_]) {
+    for (const std::int32_t id : lane) {
+      const Op& op = plan_.ops[id];
+      if (op.kind == OpKind::kVerdict) continue;
+      const PlanMatrix& matrix = plan_.matrices[op.matrix];
+      const auto width = static_cast<std::int64_t>(SizeOf(SlotType(matrix, op.source)));
+      Extent extent;
+      switch (op.kind) {
+        case OpKind::kAllGather:
+        case OpKind::kGather:
+          extent.per_member = PerMember(op, op.source, width);
+          break;
+        case OpKind::kScatter:
+          extent.per_member = PerMember(op, op.target, width);
+          break;
+        case OpKind::kReduceScatter:
+          extent.per_member = PerMember(op, op.target, 1);
+          break;
+        default:
+          if (IsCollective(op.kind)) break;
+          extent.elements = SlotRows(plan_, op.matrix, op.target, rank_) * matrix.cols;
+          extent.source = OwnRows(op);
+      }
+      extents_[id] = std::move(extent);
+    }
+  }
 }
 
-std::int64_t OpIssuer::Elements(const Op& op, Slot slot) const {
-  return SlotRows(plan_, op.matrix, slot, rank_) * plan_.matrices[op.matrix].cols;
+absl::Status OpIssuer::Issue(std::int32_t id, Stream& stream, const StepArguments& arguments) {
+  const Op& op = plan_.ops[id];
+  if (op.kind == OpKind::kVerdict) return IssueVerdict(op, stream, arguments);
+  const Extent& extent = extents_.at(id);
+  if (IsCollective(op.kind)) return IssueCollective(op, extent, stream);
+  return IssueCompute(op, extent, stream, arguments);
 }
 
 std::vector<std::int64_t> OpIssuer::PerMember(const Op& op, Slot slot, std::int64_t unit) const {
@@ -77,15 +105,16 @@ std::vector<std::int64_t> OpIssuer::PerMember(const Op& op, Slot slot, std::int6
   return counts;
 }
 
-absl::Status OpIssuer::IssueCollective(const Op& op, Stream& stream,
-                                       const StepArguments& arguments) {
+absl::Status OpIssuer::IssueVerdict(const Op& op, Stream& stream, const StepArguments& arguments) {
   Communicator* communicator = communicators_.of(op.group);
-  if (op.kind == OpKind::kVerdict) {
-    if (communicator == nullptr) return absl::OkStatus();
-    return communicator->AllReduce(stream, arguments.verdict, arguments.verdict,
-                                   static_cast<std::int64_t>(plan_.matrices.size()), DType::kF32,
-                                   ReduceOp::kMax, {"", "verdict"});
-  }
+  if (communicator == nullptr) return absl::OkStatus();
+  return communicator->AllReduce(stream, arguments.verdict, arguments.verdict,
+                                 static_cast<std::int64_t>(plan_.matrices.size()), DType::kF32,
+                                 ReduceOp::kMax, {"", "verdict"});
+}
+
+absl::Status OpIssuer::IssueCollective(const Op& op, const Extent& extent, Stream& stream) {
+  Communicator* communicator = communicators_.of(op.group);
   WEFT_CHECK(communicator != nullptr) << "collective on group " << plan_.groups[op.group].name;
   const PlanMatrix& matrix = plan_.matrices[op.matrix];
   const OpTag tag{matrix.name, Name(op.kind)};
@@ -106,16 +135,14 @@ absl::Status OpIssuer::IssueCollective(const Op& op, Stream& stream,
     case OpKind::kBroadcast:
       return communicator->Broadcast(stream, target, matrix.rows * matrix.cols * width, root, tag);
     case OpKind::kAllGather:
-      return communicator->AllGatherV(stream, source, target, PerMember(op, op.source, width), tag);
+      return communicator->AllGatherV(stream, source, target, extent.per_member, tag);
     case OpKind::kReduceScatter:
-      return communicator->ReduceScatterV(stream, source, target, PerMember(op, op.target, 1),
-                                          dtype, ReduceOp::kSum, tag);
+      return communicator->ReduceScatterV(stream, source, target, extent.per_member, dtype,
+                                          ReduceOp::kSum, tag);
     case OpKind::kGather:
-      return communicator->GatherV(stream, source, target, PerMember(op, op.source, width), root,
-                                   tag);
+      return communicator->GatherV(stream, source, target, extent.per_member, root, tag);
     case OpKind::kScatter:
-      return communicator->ScatterV(stream, source, target, PerMember(op, op.target, width), root,
-                                    tag);
+      return communicator->ScatterV(stream, source, target, extent.per_member, root, tag);
     default:
       return absl::InternalError("not a collective");
   }
@@ -139,11 +166,12 @@ const std::byte* OpIssuer::OwnRows(const Op& op) const {
   return whole + rows_before * matrix.cols * SizeOf(SlotType(matrix, op.source));
 }
 
-absl::Status OpIssuer::IssueCompute(const Op& op, Stream& stream, const StepArguments& arguments) {
+absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& stream,
+                                    const StepArguments& arguments) {
   const PlanMatrix& matrix = plan_.matrices[op.matrix];
   const MatrixSpec& spec = specs_[op.matrix];
-  const std::int64_t count = Elements(op, op.target);
-  const void* source = memory_.slot(op.matrix, op.source);
+  const std::int64_t count = extent.elements;
+  const void* source = extent.source;
   void* target = memory_.slot(op.matrix, op.target);
   Math& math = device_.math();
   switch (op.kind) {
@@ -161,8 +189,8 @@ absl::Status OpIssuer::IssueCompute(const Op& op, Stream& stream, const StepArgu
       const auto& rule = std::get<MuonOptions>(spec.rule);
       const double step = arguments.lr * ScaleFactor(rule.scale, matrix.rows, matrix.cols);
       return math.Apply(stream, count, static_cast<float>(arguments.lr * arguments.weight_decay),
-                        static_cast<float>(step), reinterpret_cast<const float*>(OwnRows(op)),
-                        target, matrix.dtype, arguments.skip);
+                        static_cast<float>(step), static_cast<const float*>(source), target,
+                        matrix.dtype, arguments.skip);
     }
     case OpKind::kElementwise: {
       const auto& rule = std::get<AdamWOptions>(spec.rule);
@@ -187,7 +215,7 @@ absl::Status OpIssuer::IssueCompute(const Op& op, Stream& stream, const StepArgu
     case OpKind::kCustom:
       return IssueCustom(op, stream, arguments);
     case OpKind::kCopyRows:
-      device_.Copy(stream, target, OwnRows(op), count * SizeOf(matrix.dtype));
+      device_.Copy(stream, target, source, count * SizeOf(matrix.dtype));
       return absl::OkStatus();
     default:
       return absl::InternalError("not a compute op");

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -48,14 +47,24 @@ class OpIssuer {
         memory_(memory),
         communicators_(communicators) {}
 
+  // What an op handles here, the same in every step.
+  struct Extent {
+    std::int64_t elements = 0;          // compute: of the target
+    const std::byte* source = nullptr;  // compute: where the rows it handles begin
+    // Gathers and scatters: bytes, and reduce-scatters: elements, of each member of the group.
+    std::vector<std::int64_t> per_member;
+  };
+
   absl::Status PrepareKernels();
-  absl::Status IssueCollective(const Op& op, Stream& stream, const StepArguments& arguments);
-  absl::Status IssueCompute(const Op& op, Stream& stream, const StepArguments& arguments);
+  void PrepareExtents();
+  absl::Status IssueVerdict(const Op& op, Stream& stream, const StepArguments& arguments);
+  absl::Status IssueCollective(const Op& op, const Extent& extent, Stream& stream);
+  absl::Status IssueCompute(const Op& op, const Extent& extent, Stream& stream,
+                            const StepArguments& arguments);
   absl::Status IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments);
 
   float GradientScale(const Op& op) const;
-  std::int64_t Elements(const Op& op, Slot slot) const;
-  // Where the rows that `op` handles begin inside its source, which holds more of them.
+  // Where the rows that `op` handles begin inside its source, which may hold more of them.
   const std::byte* OwnRows(const Op& op) const;
   // Elements of `slot` on each member of the op's group, times `unit`.
   std::vector<std::int64_t> PerMember(const Op& op, Slot slot, std::int64_t unit) const;
@@ -69,6 +78,7 @@ class OpIssuer {
   std::vector<std::unique_ptr<update::NewtonSchulz>> newton_schulz_;
   std::vector<update::NewtonSchulz*> by_matrix_;
   std::unique_ptr<Buffer> workspace_;
+  std::unordered_map<std::int32_t, Extent> extents_;  // by op
 };
 
 }  // namespace weft::runtime

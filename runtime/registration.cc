@@ -9,11 +9,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 
 namespace weft::runtime {
 namespace {
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+using base::View;
 
 absl::Status Bad(const MatrixSpec& spec, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "': ", what));

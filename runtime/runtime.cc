@@ -188,7 +188,7 @@ absl::Status RuntimeImpl::Commit() {
   closed_jobs_.resize(specs_.size());
   WEFT_RETURN_IF_ERROR(communicators_->Barrier("warm-up"));
   executor_ = std::make_unique<Executor>(
-      Executor::Context{device_, transport_, plan_, specs_, transport_.rank(), *memory_, *issuer_,
+      Executor::Context{device_, transport_, plan_, transport_.rank(), *memory_, *issuer_,
                         *verdict_, *recorder_, decisions_, trace_.get(), options_.deadline});
   return absl::OkStatus();
 }
@@ -249,7 +249,7 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
   open_jobs_[job.matrix] = state;
   executor_->Announce(job.matrix, state, lr, weight_decay);
   state->MarkReached(Stage::kSubmitted, absl::OkStatus());
-  WEFT_RETURN_IF_ERROR(executor_->IssueReady());
+  executor_->IssueReady();
   return Job(std::move(state));
 }
 
@@ -272,7 +272,7 @@ absl::Status RuntimeImpl::Step(Stream* caller) {
     executor_->Announce(matrix, open_jobs_[i], last_values_[i].first, last_values_[i].second);
   }
   WEFT_RETURN_IF_ERROR(verdict_->Set(step, has_gradient, transport_.rank()));
-  WEFT_RETURN_IF_ERROR(executor_->Close(caller));
+  executor_->Close(caller);
   closed_jobs_ = std::exchange(open_jobs_, std::vector<std::shared_ptr<JobState>>(specs_.size()));
   if (!missing.empty() && options_.missing_gradient == MissingGradient::kError) {
     return absl::FailedPreconditionError(
@@ -285,7 +285,8 @@ absl::Status RuntimeImpl::Step(Stream* caller) {
 absl::Status RuntimeImpl::Progress() {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   HostTimer timer(*recorder_, device_.clock(), executor_->step());
-  return executor_->IssueReady();
+  executor_->IssueReady();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<const std::vector<MatrixId>*> RuntimeImpl::Layer(int layer) const {

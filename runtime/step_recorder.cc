@@ -1,7 +1,6 @@
 #include "runtime/step_recorder.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace weft::runtime {
 namespace {

@@ -8,13 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/string_view.h"
 
 namespace weft::runtime {
 namespace {
 
 constexpr int kTrainerTid = kLaneCount;
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+using base::View;
 
 // A JSON string literal; invalid UTF-8 is replaced, so that the file always parses.
 std::string Quote(std::string_view text) {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/string_view.h"
 #include "weft/update.h"
 
 namespace weft {
@@ -36,9 +37,8 @@ absl::StatusOr<Coefficients> Coefficients::Named(std::string_view name) {
   if (name == "quintic") return Quintic();
   if (name == "polar_express") return PolarExpress();
   if (name == "you") return You();
-  return absl::InvalidArgumentError(absl::StrCat("coefficients '",
-                                                 absl::string_view(name.data(), name.size()),
-                                                 "' are not quintic, polar_express or you"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("coefficients '", base::View(name), "' are not quintic, polar_express or you"));
 }
 
 }  // namespace weft

@@ -50,7 +50,8 @@ struct MatrixCounters {
   std::int64_t updates = 0;      // times the weight held here was written by a rule
   std::int64_t collectives = 0;  // this rank took part in
   std::int64_t bytes = 0;        // payload of those
-  // Last step in which some rank had a gradient for it; -1 if none yet.
+  // Last step in which some rank had a gradient for it, and none missed one under
+  // MissingGradient::kError; -1 if none yet.
   std::int64_t last_gradient_step = -1;
 };
 

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "tests/support/reference_ns.h"
+#include "tests/support/relative_error.h"
+#include "tools/reference/update.h"
 #include "update/newton_schulz.h"
 #include "weft/device.h"
 #include "weft/update.h"
@@ -36,14 +37,23 @@ inline std::string Describe(const NewtonSchulzOptions& options) {
          absl::StrJoin(options.segments, ",") + "]";
 }
 
-inline ReferenceTriples TriplesOf(const NewtonSchulzOptions& options) {
-  ReferenceTriples triples;
+inline std::vector<reference::Polynomial> TriplesOf(const NewtonSchulzOptions& options) {
+  std::vector<reference::Polynomial> triples;
   const auto& given = options.coefficients.triples;
   for (int i = 0; i < options.iterations; ++i) {
     const Triple& t = given[std::min<std::size_t>(i, given.size() - 1)];
     triples.push_back({t.a, t.b, t.c});
   }
   return triples;
+}
+
+// The direction of one rows x cols matrix by plain NS in serial float64.
+inline std::vector<double> ReferenceNewtonSchulz(const NewtonSchulzOptions& options,
+                                                 const std::vector<double>& g, std::int64_t rows,
+                                                 std::int64_t cols) {
+  reference::MuonSettings settings;
+  settings.iterations = TriplesOf(options);
+  return reference::Orthogonalize(settings, g, rows, cols);
 }
 
 // What the polynomials make of one singular value.
