@@ -14,15 +14,13 @@ constexpr std::uint64_t kCanaryTag = ~std::uint64_t{0};
 
 }  // namespace
 
-void EndMessage::operator()(::gloo::transport::UnboundBuffer* buffer) const { delete buffer; }
-
 Connections::Connections(std::shared_ptr<::gloo::Context> context, int rank, int size)
     : context_(std::move(context)), rank_(rank), canaries_(size) {
   if (context_ == nullptr) return;
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
     try {
-      MessageBuffer canary(context_->createUnboundBuffer(&nothing_, sizeof(nothing_)).release());
+      MessageBuffer canary = context_->createUnboundBuffer(&nothing_, sizeof(nothing_));
       canary->recv(peer, kCanaryTag);
       canaries_[peer] = std::move(canary);
     } catch (const std::exception&) {
@@ -74,9 +72,8 @@ void Wire::Recv(int peer, std::uint64_t tag, void* data, std::int64_t bytes) {
 void Wire::Post(int peer, std::uint64_t tag, void* data, std::int64_t bytes, bool recv) {
   if (bytes == 0 || trouble_) return;
   try {
-    MessageBuffer buffer(connections_.context()
-                             .createUnboundBuffer(data, static_cast<std::size_t>(bytes))
-                             .release());
+    MessageBuffer buffer =
+        connections_.context().createUnboundBuffer(data, static_cast<std::size_t>(bytes));
     if (recv) {
       buffer->recv(peer, tag);
     } else {

@@ -17,12 +17,7 @@
 
 namespace weft::collectives::gloo {
 
-// Ends a message's life. A function of its own because ThreadSanitizer cannot see how gloo orders
-// it after the sockets' thread has let go (tests/support/tsan.supp).
-struct EndMessage {
-  void operator()(::gloo::transport::UnboundBuffer* buffer) const;
-};
-using MessageBuffer = std::unique_ptr<::gloo::transport::UnboundBuffer, EndMessage>;
+using MessageBuffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 
 // Connections of one communicator, and what tells a broken one: a receive that is never answered,
 // which gloo fails when the connection does. gloo forgets to fail a message that is half received.
