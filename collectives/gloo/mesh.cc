@@ -5,6 +5,7 @@
 #include <gloo/transport/pair.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -23,8 +24,8 @@
 namespace weft::collectives::gloo {
 namespace {
 
-// gloo waits this many times its timeout for a connection.
-constexpr int kGlooConnectFactor = 5;
+// Longer than any deadline in use: gloo's own timeout would end a wait without saying for whom.
+constexpr std::chrono::hours kNever(24);
 
 // A full mesh whose connections are made one by one, so that the peer at fault is known.
 class MeshContext final : public ::gloo::Context {
@@ -36,8 +37,8 @@ class MeshContext final : public ::gloo::Context {
   }
 
   // The address at which `peer` reaches this rank, for every peer.
-  std::string Listen(std::chrono::milliseconds timeout) {
-    transportContext_->setTimeout(timeout);
+  std::string Listen() {
+    transportContext_->setTimeout(kNever);
     std::string addresses;
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
@@ -82,8 +83,7 @@ class Meeting {
         if (got[r] && stop(*got[r])) return true;
         if (got[r]) continue;
         all = false;
-        const std::optional<Post> post = session_.PostOf(peer);
-        if (post && post->communicator.empty()) gone = r;
+        if (IsGone(peer)) gone = r;
       }
       return all || gone >= 0;
     });
@@ -94,10 +94,40 @@ class Meeting {
     return all;
   }
 
-  // Of the time until the deadline, in gloo's terms.
-  std::chrono::milliseconds ConnectTimeout() const {
-    const Nanos left = limit_ - session_.clock().Now();
-    return std::chrono::milliseconds(std::max<Nanos>(1, left / 1'000'000 / kGlooConnectFactor));
+  // Connects to all peers, by group rank. Ends when a member has gone and at the deadline, which
+  // gloo's connecting itself would not notice.
+  absl::Status ConnectAll(MeshContext& context, const std::vector<std::string>& addresses) {
+    const std::vector<int>& ranks = membership_.world_ranks;
+    std::atomic<bool> stopped = false;
+    std::atomic<int> gone = -1;
+    const auto look_around = [&](bool ended) {
+      for (const int peer : ranks) {
+        if (peer != membership_.world_rank() && IsGone(peer)) gone = peer;
+      }
+      if (!ended && gone < 0 && session_.clock().Now() < limit_) return;
+      if (!stopped.exchange(true)) context.closeConnections();
+    };
+    std::optional<int> to;
+    std::string text;
+    try {
+      const Session::Watched watched(session_, look_around);
+      for (int peer = 0; peer < membership_.size() && !stopped; ++peer) {
+        if (peer == membership_.rank) continue;
+        to = ranks[peer];
+        context.ConnectTo(peer, addresses[peer]);
+      }
+      if (!stopped) return absl::OkStatus();
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    if (gone >= 0) return Gone(gone);
+    if (const std::optional<Post> ended = session_.ended()) return Fail(ended->failure);
+    if (stopped) {
+      return Fail(WaitedFor(membership_.world_rank(), session_.deadline(),
+                            {to.value_or(membership_.world_rank())}, "its creation"));
+    }
+    return Fail({absl::StatusCode::kUnavailable, membership_.world_rank(),
+                 absl::StrCat("could not connect to rank ", *to, " (", text, ")")});
   }
 
   absl::Status Fail(const Failure& failure) const {
@@ -105,7 +135,12 @@ class Meeting {
   }
 
  private:
-  // `peer` aborted or left before it came.
+  // Whether world rank `peer` has aborted or left.
+  bool IsGone(int peer) const {
+    const std::optional<Post> post = session_.PostOf(peer);
+    return post && post->communicator.empty();
+  }
+
   absl::Status Gone(int peer) const {
     const std::optional<Post> post = session_.PostOf(peer);
     if (post) return Fail(post->failure);
@@ -160,22 +195,17 @@ absl::StatusOr<std::unique_ptr<Connections>> Connect(Session& session,
   WEFT_RETURN_IF_ERROR(CheckSameMembers(membership, own_list, std::move(lists), meeting));
 
   const QuietPipe quiet;
-  int peer = -1;
   try {
     auto context = std::make_shared<MeshContext>(session, membership.rank, size);
-    const std::string own = context->Listen(meeting.ConnectTimeout());
+    const std::string own = context->Listen();
     WEFT_ASSIGN_OR_RETURN(
         std::vector<std::string> addresses,
         meeting.Exchange("address", own, [](const std::string&) { return false; }));
-    for (peer = 0; peer < size; ++peer) {
-      if (peer != membership.rank) context->ConnectTo(peer, addresses[peer]);
-    }
+    WEFT_RETURN_IF_ERROR(meeting.ConnectAll(*context, addresses));
     return std::make_unique<Connections>(std::move(context), membership.rank, size);
   } catch (const std::exception& error) {
-    const std::string whom =
-        peer < 0 ? "listen" : absl::StrCat("connect to rank ", membership.world_ranks[peer]);
     return meeting.Fail({absl::StatusCode::kUnavailable, membership.world_rank(),
-                         absl::StrCat("could not ", whom, " (", error.what(), ")")});
+                         absl::StrCat("could not listen (", error.what(), ")")});
   }
 }
 

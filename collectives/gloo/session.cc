@@ -175,22 +175,27 @@ bool Session::TakeName(const std::string& name) {
   return names_.insert(name).second;
 }
 
+Session::Watched::Watched(Session& session, std::function<void(bool ended)> wake)
+    : session_(session), wake_(std::move(wake)) {
+  const std::lock_guard<std::mutex> lock(session_.mutex_);
+  if (session_.ended_) wake_(true);
+  session_.waits_.insert(this);
+  if (session_.waits_.size() == 1) session_.changed_.notify_all();
+}
+
+Session::Watched::~Watched() {
+  const std::lock_guard<std::mutex> lock(session_.mutex_);
+  session_.waits_.erase(this);
+}
+
 bool Session::WaitARound(::gloo::transport::UnboundBuffer& buffer, bool recv) {
-  const std::pair<::gloo::transport::UnboundBuffer*, bool> wait{&buffer, recv};
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (ended_) return false;
-    waits_.insert(wait);
-    if (waits_.size() == 1) changed_.notify_all();
-  }
-  struct Unregister {
-    Session* session;
-    const std::pair<::gloo::transport::UnboundBuffer*, bool>& wait;
-    ~Unregister() {
-      const std::lock_guard<std::mutex> lock(session->mutex_);
-      session->waits_.erase(wait);
+  const Watched watched(*this, [&](bool) {
+    if (recv) {
+      buffer.abortWaitRecv();
+    } else {
+      buffer.abortWaitSend();
     }
-  } unregister{this, wait};
+  });
   // Much longer than a round: gloo's own timeout would close every connection.
   constexpr std::chrono::hours kNever(24);
   return recv ? buffer.waitRecv(nullptr, kNever) : buffer.waitSend(nullptr, kNever);
@@ -286,13 +291,7 @@ absl::Status Session::failure() {
 }
 
 void Session::WakeLocked() {
-  for (const auto& [buffer, recv] : waits_) {
-    if (recv) {
-      buffer->abortWaitRecv();
-    } else {
-      buffer->abortWaitSend();
-    }
-  }
+  for (const Watched* wait : waits_) wait->wake_(ended_.has_value());
   changed_.notify_all();
 }
 

@@ -27,10 +27,24 @@ namespace weft::collectives::gloo {
 
 class GlooMember;
 
-// Thread-safe. Its lock is held while it calls a waited-on buffer's abortWait functions, and never
-// while it calls a member.
+// Thread-safe. Its lock is held while it wakes a wait, and never while it calls a member.
 class Session {
  public:
+  // While one lives, the watcher calls `wake` every round, and at once when this rank has aborted
+  // or left, which it says. `wake` must not call the session.
+  class Watched {
+   public:
+    Watched(Session& session, std::function<void(bool ended)> wake);
+    ~Watched();
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
+
+   private:
+    friend class Session;
+    Session& session_;
+    const std::function<void(bool)> wake_;
+  };
+
   // Blocks until all ranks have come to the store.
   static absl::StatusOr<std::shared_ptr<Session>> Open(const GlooTransportOptions& options);
   ~Session();
@@ -94,7 +108,7 @@ class Session {
   std::set<int> aborted_peers_;
   std::vector<std::weak_ptr<GlooMember>> members_;
   std::set<std::string> names_;
-  std::set<std::pair<::gloo::transport::UnboundBuffer*, bool>> waits_;  // buffer, is a receive
+  std::set<Watched*> waits_;
   std::thread watcher_;
 };
 

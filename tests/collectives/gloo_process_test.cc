@@ -165,5 +165,19 @@ TEST(GlooProcesses, ARankThatStopsIsNamedWhenTheDeadlinePasses) {
   ExpectSurvivorsNameTheVictim(ranks, since, kDeadline, "DEADLINE_EXCEEDED", "all-reduce");
 }
 
+TEST(GlooProcesses, ARankThatStopsDuringAnOperationIsNamedToo) {
+  const TemporaryDirectory store;
+  constexpr absl::Duration kDeadline = absl::Seconds(5);
+  auto ranks = Start(store.path(), kDeadline, "all-reduce", 0);
+  for (const auto& rank : ranks) rank->Go();
+  for (const auto& rank : ranks) {
+    EXPECT_EQ(rank->ReadLine(), "going");
+    EXPECT_EQ(rank->ReadLine(), "running");
+  }
+  ranks[kVictim]->Signal(SIGSTOP);
+  ExpectSurvivorsNameTheVictim(ranks, Clock::Steady().Now(), kDeadline, "DEADLINE_EXCEEDED",
+                               "all-reduce");
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -1,14 +1,21 @@
 // The gloo transport's start, and its bits beside those of the local transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
+#include <atomic>
+#include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/collectives/steps.h"
 #include "tests/collectives/world.h"
 #include "tests/support/seed.h"
+#include "weft/clock.h"
 
 namespace weft::testing {
 namespace {
@@ -104,6 +111,100 @@ TEST(Gloo, WorldsOfDifferentSizesAreRefused) {
     EXPECT_EQ(transport.status().code(), absl::StatusCode::kInvalidArgument) << transport.status();
     EXPECT_THAT(Text(transport.status()), AllOf(HasSubstr("2"), HasSubstr("3")));
   });
+}
+
+// Three ranks, of which rank 2 tells the other two an address for the group "g" and then does no
+// more, as a rank that dies at that moment. They are left waiting for it inside gloo's connecting.
+class HalfMade : public ::testing::Test {
+ protected:
+  // What `others(rank, transport)` does on ranks 0 and 1, and `last` on rank 2 once its address is
+  // out.
+  void Run(absl::Duration deadline, const std::function<void(int, Transport&)>& others,
+           const std::function<void(Transport&)>& last) {
+    const TemporaryDirectory store;
+    OnEachRank(3, [&](int rank) {
+      auto transport = CreateGlooTransport(
+          {.rank = rank, .size = 3, .store = store.path(), .deadline = deadline});
+      ASSERT_TRUE(transport.ok()) << transport.status();
+      if (rank < 2) {
+        others(rank, **transport);
+        return;
+      }
+      const std::string file = store.path() + "/group.g.";
+      Write(file + "members.2", "0, 1, 2");
+      std::string addresses;
+      while (addresses.empty()) {
+        std::this_thread::yield();
+        std::ifstream in(file + "address.0", std::ios::binary);
+        addresses.assign(std::istreambuf_iterator<char>(in), {});
+      }
+      // Of the two sides the one with the lower port waits for the other to connect.
+      for (const std::size_t at : {std::size_t{0}, addresses.size() / 2}) {
+        auto* address = reinterpret_cast<sockaddr_in*>(addresses.data() + at);
+        ASSERT_EQ(address->sin_family, AF_INET);
+        address->sin_port = 0xffff;
+      }
+      Write(file + "address.2", addresses);
+      last(**transport);
+    });
+  }
+
+ private:
+  static void Write(const std::string& path, const std::string& contents) {
+    std::ofstream(path + ".new", std::ios::binary) << contents;
+    std::filesystem::rename(path + ".new", path);
+  }
+};
+
+TEST_F(HalfMade, AnAbortEndsTheConnectingOnEveryRank) {
+  Run(
+      absl::Minutes(10),
+      [](int, Transport& transport) {
+        const absl::Status status = transport.CreateCommunicator("g", Iota(3)).status();
+        EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+        EXPECT_THAT(Text(status), HasSubstr("rank 2 aborted: out of paper"));
+      },
+      [](Transport& transport) { transport.Abort(absl::DataLossError("out of paper")); });
+}
+
+TEST_F(HalfMade, ARanksOwnAbortEndsItsConnecting) {
+  std::atomic<bool> half_made = false;
+  std::atomic<int> ended = 0;
+  Run(
+      absl::Minutes(10),
+      [&](int rank, Transport& transport) {
+        std::thread aborter([&] {
+          half_made.wait(false);
+          transport.Abort(absl::CancelledError("enough"));
+        });
+        const absl::Status status = transport.CreateCommunicator("g", Iota(3)).status();
+        EXPECT_THAT(Text(status), HasSubstr("aborted: enough")) << "rank " << rank;
+        aborter.join();
+        ++ended;
+      },
+      [&](Transport&) {
+        half_made = true;
+        half_made.notify_all();
+        while (ended < 2) std::this_thread::yield();
+      });
+}
+
+TEST_F(HalfMade, TheDeadlineEndsTheConnectingAndNamesTheRankThatIsSilent) {
+  constexpr absl::Duration kDeadline = absl::Seconds(2);
+  const Nanos since = Clock::Steady().Now();
+  std::atomic<int> ended = 0;
+  Run(
+      kDeadline,
+      [&](int rank, Transport& transport) {
+        const absl::Status status = transport.CreateCommunicator("g", Iota(3)).status();
+        EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+        EXPECT_THAT(Text(status), HasSubstr("rank 2")) << "rank " << rank;
+        ++ended;
+      },
+      [&](Transport&) {
+        while (ended < 2) std::this_thread::yield();
+      });
+  EXPECT_LE(Clock::Steady().Now() - since, absl::ToInt64Nanoseconds(kDeadline + absl::Seconds(5)));
 }
 
 TEST(Gloo, BadOptionsAreNamed) {
