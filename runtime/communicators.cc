@@ -10,9 +10,8 @@ namespace weft::runtime {
 
 absl::StatusOr<std::unique_ptr<Communicators>> Communicators::Create(const std::string& prefix,
                                                                      Device& device,
-                                                                     Transport& transport,
-                                                                     absl::Duration deadline) {
-  std::unique_ptr<Communicators> result(new Communicators(prefix, device, transport, deadline));
+                                                                     Transport& transport) {
+  std::unique_ptr<Communicators> result(new Communicators(prefix, transport));
   result->stream_ = device.CreateStream(prefix + " control");
   if (transport.size() > 1) {
     std::vector<int> ranks(transport.size());
@@ -68,14 +67,9 @@ absl::StatusOr<std::vector<std::int64_t>> Communicators::ExchangeNumbers(
   return all;
 }
 
-absl::StatusOr<std::vector<std::string>> Communicators::ExchangeText(const std::string& text,
-                                                                     std::string_view stage) {
-  if (world_ == nullptr) return std::vector<std::string>{text};
-  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> bytes,
-                        ExchangeNumbers({static_cast<std::int64_t>(text.size())}, stage));
-  std::string all(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), '\0');
-  WEFT_RETURN_IF_ERROR(world_->AllGatherV(*stream_, text.data(), all.data(), bytes, {"", stage}));
-  WEFT_RETURN_IF_ERROR(Finish());
+namespace {
+
+std::vector<std::string> Split(const std::string& all, const std::vector<std::int64_t>& bytes) {
   std::vector<std::string> texts;
   std::size_t begin = 0;
   for (const std::int64_t length : bytes) {
@@ -85,10 +79,53 @@ absl::StatusOr<std::vector<std::string>> Communicators::ExchangeText(const std::
   return texts;
 }
 
+std::string Room(const std::vector<std::int64_t>& bytes) {
+  return std::string(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), '\0');
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> Communicators::ExchangeText(const std::string& text,
+                                                                     std::string_view stage) {
+  if (world_ == nullptr) return std::vector<std::string>{text};
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> bytes,
+                        ExchangeNumbers({static_cast<std::int64_t>(text.size())}, stage));
+  std::string all = Room(bytes);
+  WEFT_RETURN_IF_ERROR(world_->AllGatherV(*stream_, text.data(), all.data(), bytes, {"", stage}));
+  WEFT_RETURN_IF_ERROR(Finish());
+  return Split(all, bytes);
+}
+
+absl::StatusOr<std::vector<std::string>> Communicators::GatherText(const std::string& text,
+                                                                   std::string_view stage) {
+  if (world_ == nullptr) return std::vector<std::string>{text};
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> bytes,
+                        ExchangeNumbers({static_cast<std::int64_t>(text.size())}, stage));
+  const bool root = world_->rank() == 0;
+  std::string all = root ? Room(bytes) : "";
+  WEFT_RETURN_IF_ERROR(world_->GatherV(*stream_, text.data(), all.data(), bytes, 0, {"", stage}));
+  WEFT_RETURN_IF_ERROR(Finish());
+  return root ? Split(all, bytes) : std::vector<std::string>{};
+}
+
 absl::Status Communicators::Barrier(std::string_view stage) {
   if (world_ == nullptr) return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(world_->Barrier(*stream_, {"", stage}));
   return Finish();
+}
+
+absl::Status Communicators::Agree(const absl::Status& own, std::string_view stage) {
+  if (world_ == nullptr) return own;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> codes,
+                        ExchangeNumbers({static_cast<std::int64_t>(own.code())}, stage));
+  const auto failed =
+      std::find_if(codes.begin(), codes.end(), [](std::int64_t code) { return code != 0; });
+  if (failed == codes.end()) return absl::OkStatus();
+  const auto rank = failed - codes.begin();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                        ExchangeText(std::string(own.message()), stage));
+  return absl::Status(static_cast<absl::StatusCode>(*failed),
+                      absl::StrCat("rank ", rank, ": ", texts[rank]));
 }
 
 }  // namespace weft::runtime

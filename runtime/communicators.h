@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "weft/communicator.h"
 #include "weft/device.h"
 #include "weft/plan.h"
@@ -20,8 +19,8 @@ class Communicators {
  public:
   // Creates the communicator of the world (none for a world of one).
   static absl::StatusOr<std::unique_ptr<Communicators>> Create(const std::string& prefix,
-                                                               Device& device, Transport& transport,
-                                                               absl::Duration deadline);
+                                                               Device& device,
+                                                               Transport& transport);
 
   // Creates, one after another and in the plan's order, those of the plan's other groups that this
   // rank is in and that carry a collective; runs a barrier on each.
@@ -33,21 +32,25 @@ class Communicators {
   // Collective, blocking: every rank's text, in rank order, on every rank.
   absl::StatusOr<std::vector<std::string>> ExchangeText(const std::string& text,
                                                         std::string_view stage);
+  // The same on rank 0; empty elsewhere.
+  absl::StatusOr<std::vector<std::string>> GatherText(const std::string& text,
+                                                      std::string_view stage);
+  // Collective, blocking: OK where all ranks pass OK, otherwise the error of the lowest rank that
+  // has one, naming it, on every rank.
+  absl::Status Agree(const absl::Status& own, std::string_view stage);
+  absl::Status Barrier(std::string_view stage);
   // Collective, blocking: every rank's `count` numbers, in rank order.
   absl::StatusOr<std::vector<std::int64_t>> ExchangeNumbers(
       const std::vector<std::int64_t>& numbers, std::string_view stage);
-  absl::Status Barrier(std::string_view stage);
 
  private:
-  Communicators(std::string prefix, Device& device, Transport& transport, absl::Duration deadline)
-      : prefix_(std::move(prefix)), device_(device), transport_(transport), deadline_(deadline) {}
+  Communicators(std::string prefix, Transport& transport)
+      : prefix_(std::move(prefix)), transport_(transport) {}
 
   absl::Status Finish();
 
   const std::string prefix_;
-  Device& device_;
   Transport& transport_;
-  const absl::Duration deadline_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Stream> stream_;
   std::vector<std::unique_ptr<Communicator>> owned_;

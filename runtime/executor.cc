@@ -180,6 +180,7 @@ void Executor::Issue(int index) {
   arguments.step = step_;
   arguments.skip = context_.verdict.skip(step_);
   arguments.verdict = context_.verdict.values(step_);
+  arguments.verdict_count = context_.verdict.value_count();
   if (op.matrix >= 0) {
     const MatrixState& state = matrices_[op.matrix];
     arguments.lr = state.lr;

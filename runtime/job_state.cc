@@ -24,18 +24,38 @@ void JobState::MarkIssued(Stage stage, std::shared_ptr<Event> event) {
 }
 
 void JobState::MarkReached(Stage stage, const absl::Status& status) {
-  std::vector<std::function<void(const absl::Status&)>> callbacks;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     StageState& state = stages_[static_cast<int>(stage)];
-    if (state.done) return;
-    state.done = true;
+    if (state.arrived) return;
+    state.arrived = true;
     state.status = status;
-    callbacks.swap(state.callbacks);
+    // Lanes report on threads of their own, so a later stage may be reported before an earlier one.
+    for (StageState& next : stages_) {
+      if (!next.arrived) break;
+      next.done = true;
+    }
     changed_.notify_all();
   }
-  if (completions_ != nullptr) completions_->Push({id_, step_, stage, status});
-  for (const auto& callback : callbacks) callback(status);
+  Tell();
+}
+
+void JobState::Tell() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (telling_) return;
+  telling_ = true;
+  for (int i = 0; i < kStageCount && stages_[i].done; ++i) {
+    StageState& state = stages_[i];
+    if (state.told) continue;
+    state.told = true;
+    const auto callbacks = std::exchange(state.callbacks, {});
+    const absl::Status status = state.status;
+    lock.unlock();
+    if (completions_ != nullptr) completions_->Push({id_, step_, static_cast<Stage>(i), status});
+    for (const auto& callback : callbacks) callback(status);
+    lock.lock();
+  }
+  telling_ = false;
 }
 
 void JobState::FailOpenStages(const absl::Status& status) {
@@ -93,7 +113,7 @@ void JobState::OnStage(Stage stage, std::function<void(const absl::Status&)> cal
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     StageState& state = stages_[static_cast<int>(stage)];
-    if (!state.done) {
+    if (!state.told) {
       state.callbacks.push_back(std::move(callback));
       return;
     }

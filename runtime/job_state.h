@@ -40,7 +40,7 @@ class JobState {
 
   // The work towards `stage` is in its stream; `event` marks its end.
   void MarkIssued(Stage stage, std::shared_ptr<Event> event);
-  // Completes `stage`. The first call for a stage wins.
+  // Completes `stage` once all stages before it are. The first call for a stage wins.
   void MarkReached(Stage stage, const absl::Status& status);
   // Completes every stage that is still open with `status`.
   void FailOpenStages(const absl::Status& status);
@@ -56,13 +56,16 @@ class JobState {
  private:
   struct StageState {
     bool issued = false;
+    bool arrived = false;  // its work has run, but maybe not yet that of a stage before it
     bool done = false;
+    bool told = false;  // to the completion queue and the callbacks
     absl::Status status;
     std::shared_ptr<Event> event;
     std::vector<std::function<void(const absl::Status&)>> callbacks;
   };
 
   absl::Status NotIssued(Stage stage) const;
+  void Tell();
 
   const std::string matrix_;
   const MatrixId id_;
@@ -73,6 +76,7 @@ class JobState {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::array<StageState, kStageCount> stages_;
+  bool telling_ = false;  // a thread is in Tell(), which tells what the others complete too
   WaitListener wait_listener_;
 };
 

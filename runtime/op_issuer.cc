@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -59,6 +60,19 @@ absl::Status OpIssuer::PrepareKernels() {
   return absl::OkStatus();
 }
 
+absl::Status OpIssuer::WarmUp() {
+  const std::unique_ptr<Stream> stream = device_.CreateStream("weft warm-up");
+  std::set<const update::NewtonSchulz*> done;
+  for (const std::int32_t id : plan_.lanes[rank_][static_cast<int>(Lane::kCompute)]) {
+    const Op& op = plan_.ops[id];
+    if (op.kind != OpKind::kOrthogonalize || !done.insert(by_matrix_[op.matrix]).second) continue;
+    WEFT_RETURN_IF_ERROR(by_matrix_[op.matrix]->Enqueue(
+        *stream, static_cast<const float*>(memory_.slot(op.matrix, op.source)),
+        static_cast<float*>(memory_.slot(op.matrix, op.target)), workspace_->data()));
+  }
+  return stream->Synchronize(absl::InfiniteDuration());
+}
+
 void OpIssuer::PrepareExtents() {
   for (const auto& lane : plan_.lanes[rank_]) {
     for (const std::int32_t id : lane) {
@@ -109,8 +123,8 @@ absl::Status OpIssuer::IssueVerdict(const Op& op, Stream& stream, const StepArgu
   Communicator* communicator = communicators_.of(op.group);
   if (communicator == nullptr) return absl::OkStatus();
   return communicator->AllReduce(stream, arguments.verdict, arguments.verdict,
-                                 static_cast<std::int64_t>(plan_.matrices.size()), DType::kF32,
-                                 ReduceOp::kMax, {"", "verdict"});
+                                 arguments.verdict_count, DType::kF32, ReduceOp::kMax,
+                                 {"", "verdict"});
 }
 
 absl::Status OpIssuer::IssueCollective(const Op& op, const Extent& extent, Stream& stream) {

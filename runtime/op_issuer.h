@@ -23,7 +23,8 @@ struct StepArguments {
   double lr = 0;  // of the op's matrix in this step
   double weight_decay = 0;
   const float* skip = nullptr;  // device memory: nonzero once the step is to change nothing
-  float* verdict = nullptr;     // device memory, one per matrix; kVerdict reduces it in place
+  float* verdict = nullptr;     // device memory; kVerdict reduces it in place
+  std::int64_t verdict_count = 0;
 };
 
 class OpIssuer {
@@ -33,6 +34,10 @@ class OpIssuer {
                                                           const std::vector<MatrixSpec>& specs,
                                                           int rank, const Memory& memory,
                                                           const Communicators& communicators);
+
+  // Runs NS once for every shape and kind that this rank orthogonalizes, on the zeros that its
+  // buffers hold before the first step. Blocks.
+  absl::Status WarmUp();
 
   // Enqueues the work of op `id` on `stream` and returns. An error enqueues nothing.
   absl::Status Issue(std::int32_t id, Stream& stream, const StepArguments& arguments);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -96,9 +97,13 @@ class RuntimeImpl final : public Runtime {
  private:
   // FailedPrecondition before Commit(), the failure after one.
   absl::Status CheckRunning() const;
+  absl::Status TryCommit();
   absl::Status CompareWithPeers();
+  // What Commit() does on this rank alone.
+  absl::Status Prepare();
   absl::Status MakeRoomForStep(HostTimer& timer);
-  std::shared_ptr<JobState> NewJob(MatrixId matrix);
+  // This rank's job of the open step, with the rates it uses.
+  std::shared_ptr<JobState> Announce(MatrixId matrix);
   absl::StatusOr<const std::vector<MatrixId>*> Layer(int layer) const;
   void Shutdown();
 
@@ -116,8 +121,9 @@ class RuntimeImpl final : public Runtime {
   // Jobs of the open step, and of the last closed one.
   std::vector<std::shared_ptr<JobState>> open_jobs_;
   std::vector<std::shared_ptr<JobState>> closed_jobs_;
-  std::vector<std::pair<double, double>> last_values_;  // lr and weight decay by matrix
-  Nanos clock_offset_ = 0;                              // to rank 0's clock
+  std::vector<Ballot> ballots_;  // by matrix; rates stay from step to step
+  Nanos clock_offset_ = 0;       // to rank 0's clock
+  absl::Status commit_failure_;
   std::unique_ptr<Communicators> communicators_;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<OpIssuer> issuer_;
@@ -126,6 +132,7 @@ class RuntimeImpl final : public Runtime {
 };
 
 absl::StatusOr<MatrixId> RuntimeImpl::AddMatrix(MatrixSpec spec) {
+  WEFT_RETURN_IF_ERROR(commit_failure_);
   if (executor_ != nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("matrix '", spec.name, "': added after Commit()"));
@@ -153,12 +160,23 @@ absl::Status RuntimeImpl::CompareWithPeers() {
 }
 
 absl::Status RuntimeImpl::Commit() {
+  WEFT_RETURN_IF_ERROR(commit_failure_);
   if (executor_ != nullptr) return absl::FailedPreconditionError("Commit() was called before");
   if (specs_.empty()) return absl::FailedPreconditionError("no matrix is registered");
-  if (communicators_ == nullptr) {
-    WEFT_ASSIGN_OR_RETURN(communicators_, Communicators::Create(options_.name, device_, transport_,
-                                                                options_.deadline));
-  }
+  commit_failure_ = TryCommit();
+  return commit_failure_;
+}
+
+absl::Status RuntimeImpl::Prepare() {
+  WEFT_ASSIGN_OR_RETURN(memory_, Memory::Create(device_, plan_, specs_, transport_.rank()));
+  WEFT_ASSIGN_OR_RETURN(issuer_, OpIssuer::Create(device_, plan_, specs_, transport_.rank(),
+                                                  *memory_, *communicators_));
+  WEFT_ASSIGN_OR_RETURN(verdict_, Verdict::Create(device_, plan_, options_.missing_gradient));
+  return issuer_->WarmUp();
+}
+
+absl::Status RuntimeImpl::TryCommit() {
+  WEFT_ASSIGN_OR_RETURN(communicators_, Communicators::Create(options_.name, device_, transport_));
   WEFT_RETURN_IF_ERROR(CompareWithPeers());
   WEFT_ASSIGN_OR_RETURN(const PlanRequest request, MakePlanRequest(specs_, options_));
   WEFT_ASSIGN_OR_RETURN(plan_, BuildPlan(request));
@@ -173,20 +191,17 @@ absl::Status RuntimeImpl::Commit() {
     }
   }
   WEFT_RETURN_IF_ERROR(communicators_->CreateFor(plan_));
-  WEFT_ASSIGN_OR_RETURN(memory_, Memory::Create(device_, plan_, specs_, transport_.rank()));
-  WEFT_ASSIGN_OR_RETURN(issuer_, OpIssuer::Create(device_, plan_, specs_, transport_.rank(),
-                                                  *memory_, *communicators_));
-  WEFT_ASSIGN_OR_RETURN(verdict_, Verdict::Create(device_, plan_, options_.missing_gradient));
+  WEFT_RETURN_IF_ERROR(communicators_->Agree(Prepare(), "preparation"));
   WEFT_ASSIGN_OR_RETURN(clock_offset_,
                         OffsetToRankZero(device_.clock(), transport_.rank(), *communicators_));
   if (trace_ != nullptr) trace_->set_offset(clock_offset_);
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     layers_[specs_[i].layer].push_back(static_cast<MatrixId>(i));
-    last_values_.emplace_back(DefaultLr(specs_[i].rule), DefaultWeightDecay(specs_[i].rule));
+    ballots_.push_back(
+        {.lr = DefaultLr(specs_[i].rule), .weight_decay = DefaultWeightDecay(specs_[i].rule)});
   }
   open_jobs_.resize(specs_.size());
   closed_jobs_.resize(specs_.size());
-  WEFT_RETURN_IF_ERROR(communicators_->Barrier("warm-up"));
   executor_ = std::make_unique<Executor>(
       Executor::Context{device_, transport_, plan_, transport_.rank(), *memory_, *issuer_,
                         *verdict_, *recorder_, decisions_, trace_.get(), options_.deadline});
@@ -194,6 +209,7 @@ absl::Status RuntimeImpl::Commit() {
 }
 
 absl::Status RuntimeImpl::CheckRunning() const {
+  WEFT_RETURN_IF_ERROR(commit_failure_);
   if (executor_ == nullptr) return absl::FailedPreconditionError("Commit() has not been called");
   return executor_->failure();
 }
@@ -208,12 +224,15 @@ absl::Status RuntimeImpl::MakeRoomForStep(HostTimer& timer) {
   return executor_->failure();
 }
 
-std::shared_ptr<JobState> RuntimeImpl::NewJob(MatrixId matrix) {
+std::shared_ptr<JobState> RuntimeImpl::Announce(MatrixId matrix) {
   auto job = std::make_shared<JobState>(specs_[matrix].name, matrix, executor_->step(),
                                         device_.clock(), options_.completions);
   job->set_wait_listener([recorder = recorder_](std::int64_t step, Nanos begin, Nanos end) {
     recorder->AddWait(step, begin, end);
   });
+  open_jobs_[matrix] = job;
+  executor_->Announce(matrix, job, ballots_[matrix].lr, ballots_[matrix].weight_decay);
+  job->MarkReached(Stage::kSubmitted, absl::OkStatus());
   return job;
 }
 
@@ -232,9 +251,16 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
       spec.cols * (spec.layout == Layout::kSharded && spec.gradient == GradientKind::kReduced
                        ? spec.shard_rows[transport_.rank()]
                        : spec.rows);
-  if (job.gradient == nullptr && elements > 0) {
+  const bool none = job.gradient == nullptr && elements > 0;
+  if (none && options_.missing_gradient == MissingGradient::kError) {
     return absl::InvalidArgumentError(
         absl::StrCat("matrix '", spec.name, "': its gradient is null"));
+  }
+  for (const auto& [what, value] :
+       {std::pair("lr", job.lr), std::pair("weight_decay", job.weight_decay)}) {
+    if (value.value_or(0) >= 0 && std::isfinite(value.value_or(0))) continue;
+    return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "': ", what, " is ",
+                                                   *value, ", not a finite number >= 0"));
   }
   HostTimer timer(*recorder_, device_.clock(), step);
   WEFT_RETURN_IF_ERROR(MakeRoomForStep(timer));
@@ -242,13 +268,11 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
   if (trace_ != nullptr) trace_->Add(Trace::JobSpan{step, job.matrix, begin});
   WEFT_RETURN_IF_ERROR(executor_->TakeGradient(job.matrix, job.gradient, job.ready));
   recorder_->AddJob(step);
-  auto& [lr, weight_decay] = last_values_[job.matrix];
-  if (job.lr.has_value()) lr = *job.lr;
-  if (job.weight_decay.has_value()) weight_decay = *job.weight_decay;
-  std::shared_ptr<JobState> state = NewJob(job.matrix);
-  open_jobs_[job.matrix] = state;
-  executor_->Announce(job.matrix, state, lr, weight_decay);
-  state->MarkReached(Stage::kSubmitted, absl::OkStatus());
+  Ballot& ballot = ballots_[job.matrix];
+  ballot.gradient = none ? Ballot::Gradient::kZeros : Ballot::Gradient::kPresent;
+  ballot.lr = job.lr.value_or(ballot.lr);
+  ballot.weight_decay = job.weight_decay.value_or(ballot.weight_decay);
+  std::shared_ptr<JobState> state = Announce(job.matrix);
   executor_->IssueReady();
   return Job(std::move(state));
 }
@@ -259,19 +283,17 @@ absl::Status RuntimeImpl::Step(Stream* caller) {
   recorder_->StepCalled(step, device_.clock().Now());
   HostTimer timer(*recorder_, device_.clock(), step);
   WEFT_RETURN_IF_ERROR(MakeRoomForStep(timer));
-  std::vector<bool> has_gradient(specs_.size());
   std::vector<std::string> missing;
   for (std::size_t i = 0; i < specs_.size(); ++i) {
-    has_gradient[i] = open_jobs_[i] != nullptr;
-    if (has_gradient[i]) continue;
+    if (open_jobs_[i] != nullptr) continue;
     missing.push_back(absl::StrCat("'", specs_[i].name, "'"));
     // Every rank takes part in every collective: this one contributes zeros.
     const auto matrix = static_cast<MatrixId>(i);
     WEFT_RETURN_IF_ERROR(executor_->TakeGradient(matrix, nullptr, nullptr));
-    open_jobs_[i] = NewJob(matrix);
-    executor_->Announce(matrix, open_jobs_[i], last_values_[i].first, last_values_[i].second);
+    ballots_[i].gradient = Ballot::Gradient::kNone;
+    Announce(matrix);
   }
-  WEFT_RETURN_IF_ERROR(verdict_->Set(step, has_gradient, transport_.rank()));
+  WEFT_RETURN_IF_ERROR(verdict_->Set(step, ballots_, transport_.rank()));
   executor_->Close(caller);
   closed_jobs_ = std::exchange(open_jobs_, std::vector<std::shared_ptr<JobState>>(specs_.size()));
   if (!missing.empty() && options_.missing_gradient == MissingGradient::kError) {
@@ -286,7 +308,7 @@ absl::Status RuntimeImpl::Progress() {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   HostTimer timer(*recorder_, device_.clock(), executor_->step());
   executor_->IssueReady();
-  return absl::OkStatus();
+  return executor_->failure();
 }
 
 absl::StatusOr<const std::vector<MatrixId>*> RuntimeImpl::Layer(int layer) const {
@@ -394,7 +416,7 @@ absl::Status RuntimeImpl::WriteTrace(const std::string& path) {
   std::erase(firsts, 0);
   const Nanos origin = firsts.empty() ? 0 : *std::min_element(firsts.begin(), firsts.end());
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> events,
-                        communicators_->ExchangeText(trace_->ToJson(plan_, origin), "trace"));
+                        communicators_->GatherText(trace_->ToJson(plan_, origin), "trace"));
   absl::Status written;
   if (transport_.rank() == 0) {
     const std::string file = TraceFile(events);

@@ -1,5 +1,6 @@
 // Whether a step may change anything, decided by all ranks together inside the streams: before any
-// state is touched, the ranks reduce (max) one number per matrix that tells what is wrong with it.
+// state is touched, the ranks reduce (max) a few numbers per matrix that tell what is wrong with
+// it.
 #pragma once
 
 #include <array>
@@ -16,6 +17,14 @@
 
 namespace weft::runtime {
 
+// What one rank knows of a matrix at Step().
+struct Ballot {
+  enum class Gradient { kNone, kZeros, kPresent };  // kZeros: the caller says it has none
+  Gradient gradient = Gradient::kNone;
+  double lr = 0;  // what this rank's update would use
+  double weight_decay = 0;
+};
+
 // Buffers are kept for two steps in flight, by parity.
 class Verdict {
  public:
@@ -23,11 +32,12 @@ class Verdict {
   static absl::StatusOr<std::unique_ptr<Verdict>> Create(Device& device, const Plan& plan,
                                                          MissingGradient policy);
 
-  // This rank's view of `step`: has_gradient[m] for each matrix.
-  absl::Status Set(std::int64_t step, const std::vector<bool>& has_gradient, int rank);
+  // This rank's view of `step`, by matrix.
+  absl::Status Set(std::int64_t step, const std::vector<Ballot>& ballots, int rank);
 
   // What kVerdict reduces in place, and what the update kernels read; device memory.
   float* values(std::int64_t step) const { return values_[step & 1]->as<float>(); }
+  std::int64_t value_count() const;
   const float* skip(std::int64_t step) const { return skip_[step & 1]->as<float>(); }
 
   // Runs in the stream behind the reduction: sets skip() and the outcome.
@@ -39,6 +49,7 @@ class Verdict {
   bool had_gradient(std::int64_t step, std::int32_t matrix) const;
 
  private:
+  absl::Status Judge(std::int64_t step, std::int32_t matrix, const float* values) const;
   Verdict(const Plan& plan, MissingGradient policy) : plan_(plan), policy_(policy) {}
 
   const Plan& plan_;

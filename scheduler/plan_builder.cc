@@ -107,7 +107,7 @@ void PlanBuilder::Verdict() {
   op.stage = Stage::kReduced;
   op.trigger = Trigger::kStepClosed;
   op.group = World();
-  op.bytes = 4 * static_cast<std::int64_t>(plan_.matrices.size());
+  op.bytes = kVerdictBytes * static_cast<std::int64_t>(plan_.matrices.size());
   plan_.ops.push_back(std::move(op));
 }
 

@@ -121,9 +121,9 @@ absl::Status CheckStructure(const Plan& plan) {
     lane = static_cast<int>(op.lane);
     if (op.kind != OpKind::kVerdict) continue;
     ++verdicts;
-    if (op.bytes != 4 * static_cast<std::int64_t>(plan.matrices.size())) {
-      return InvalidPlan(DescribeOp(plan, index), " carries ", op.bytes,
-                         " bytes, not 4 per matrix");
+    if (op.bytes != kVerdictBytes * static_cast<std::int64_t>(plan.matrices.size())) {
+      return InvalidPlan(DescribeOp(plan, index), " carries ", op.bytes, " bytes, not ",
+                         kVerdictBytes, " per matrix");
     }
     if (plan.groups[op.group].ranks.size() != static_cast<std::size_t>(grid.size())) {
       return InvalidPlan(DescribeOp(plan, index), " must include every rank");

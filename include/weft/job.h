@@ -22,15 +22,17 @@ using MatrixId = std::int32_t;
 struct MatrixJob {
   MatrixId matrix = -1;
   // Device memory in the matrix's dtype, dense rows: rows x cols (GradientKind::kLocal, or kReduced
-  // when replicated) or this rank's rows (kReduced when sharded). May be null when that is empty.
+  // when replicated) or this rank's rows (kReduced when sharded). May be null when that is empty;
+  // with MissingGradient::kZero also to say that this rank has none: it then contributes zeros.
   const void* gradient = nullptr;
   // Complete when the gradient is. Null: it is complete now, Weft copies it before Submit() returns
   // and the memory is the caller's again. Otherwise Weft copies it in a stream after the event; the
   // memory must stay untouched until the job has reached Stage::kReduced. The event itself may be
   // recorded again or destroyed after Submit() returns.
   const Event* ready = nullptr;
-  // Override the rule's values in this step, for learning-rate schedules. All ranks pass the same
-  // values; a rank that has no job for the matrix uses those it gave last.
+  // Set the rule's values from this step on, for learning-rate schedules; finite and >= 0. All
+  // ranks must mean the same, also a rank that submits no job: where it would use another value,
+  // the step changes nothing and fails on every rank. Such a rank submits a job without a gradient.
   std::optional<double> lr;
   std::optional<double> weight_decay;
 };

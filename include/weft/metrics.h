@@ -14,7 +14,7 @@ namespace weft {
 // One rank's view of one step. Times in seconds on the device's clock.
 struct StepMetrics {
   std::int64_t step = 0;
-  int jobs = 0;
+  std::int64_t jobs = 0;
   // The call of Step(), and the delivery of the last matrix on this rank. On the device's clock; on
   // rank 0's where all ranks' metrics were gathered.
   Nanos step_called = 0;

@@ -60,7 +60,9 @@ enum class OpKind : std::uint8_t {
   kReduceScatter,
   kGather,
   kScatter,
-  kVerdict,  // max all-reduce of one float per matrix: what is wrong with it, and on which rank
+  // Max all-reduce of kVerdictValues floats per matrix: what is wrong with it, and whether all
+  // ranks would take the same step.
+  kVerdict,
   // Compute: every member of the op's group runs it on its own.
   kMomentum,       // gradient -> kUpdate, and the momentum state
   kOrthogonalize,  // whole kUpdate -> kDirection
@@ -70,6 +72,8 @@ enum class OpKind : std::uint8_t {
   kCopyRows,       // own rows of kWholeWeight -> kWeight
 };
 bool IsCollective(OpKind kind);
+inline constexpr int kVerdictValues = 5;
+inline constexpr int kVerdictBytes = kVerdictValues * 4;
 
 // When an op may be issued, beside its dependencies.
 enum class Trigger : std::uint8_t {
@@ -107,7 +111,7 @@ struct Op {
   std::int32_t group = 0;    // index into Plan::groups
   std::int32_t root = -1;    // world rank, for rooted collectives
   // Collectives: payload of the whole op in the source slot's type, not one rank's share of it: the
-  // matrix, or the node's rows of it (gather and scatter inside a node); a verdict, 4 per matrix.
+  // matrix, or the node's rows of it (gather and scatter inside a node).
   std::int64_t bytes = 0;
   double flops = 0;  // per executing rank; the largest share where ranks hold unequal shards
   // Ops that must have run before this one, on every rank that runs both: of this step, and of the

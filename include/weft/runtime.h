@@ -72,7 +72,7 @@ struct MatrixSpec {
 // When a matrix has no gradient on some rank at Step().
 enum class MissingGradient {
   kError,  // the step changes nothing on any rank, and every job of it fails naming matrix and rank
-  kZero,   // that rank contributes zeros
+  kZero,   // that rank contributes zeros; with a schedule, see MatrixJob::lr
 };
 
 struct RuntimeOptions {
@@ -100,8 +100,10 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
 // steps, or the matrix's last reduction, are still under way.
 //
 // After a failure (a peer lost, a deadline, a rule's error) the runtime is dead: every job still
-// under way, and every later call, returns that failure; weights and state stay as they are, each
-// matrix either before or after its update. Refused calls (bad input) change nothing.
+// under way, and every later call, returns that failure. What the failure caught in the middle of a
+// delivery is lost: a weight whose job was closed by Step() and has not reached Stage::kDelivered
+// may hold the old value, the new one, or parts of both. Go on from a checkpoint. Refused calls
+// (bad input) change nothing.
 class Runtime {
  public:
   // `device` and `transport` must outlive the runtime. InvalidArgument names the option.
@@ -118,10 +120,12 @@ class Runtime {
   // Collective, once. Compares the registrations of all ranks, plans, validates, compares the
   // plans, creates communicators and buffers, warms up. A difference between ranks is
   // InvalidArgument on all of them and names the first matrix or option that differs, with both
-  // values.
+  // values; what fails on one rank (memory, a kernel) fails on all of them, naming it. A failure is
+  // final: AddMatrix() and Commit() return it from then on.
   virtual absl::Status Commit() = 0;
 
-  // NotFound for an unknown matrix, AlreadyExists for a second gradient in one step.
+  // NotFound for an unknown matrix, AlreadyExists for a second gradient in one step,
+  // InvalidArgument for a null gradient or a rate that is not finite.
   virtual absl::StatusOr<Job> Submit(const MatrixJob& job) = 0;
 
   // Closes the step: everything planned is issued. Matrices without a job are handled by

@@ -167,5 +167,61 @@ TEST(CommitCompares, NamesOrderNumberDtypeAndOptions) {
               AllOf(HasSubstr("lr 0.02"), HasSubstr("lr 0.5")));
 }
 
+// A host device that has no memory left once it is told so.
+class FullDevice final : public Device {
+ public:
+  FullDevice(Device& device, const bool& full) : device_(device), full_(full) {}
+  std::string_view kind() const override { return device_.kind(); }
+  std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
+    return device_.CreateStream(std::move(name), priority);
+  }
+  std::unique_ptr<Event> CreateEvent() override { return device_.CreateEvent(); }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override {
+    if (full_) return absl::ResourceExhaustedError("no memory left");
+    return device_.Allocate(bytes);
+  }
+  void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) override {
+    device_.Copy(stream, to, from, bytes);
+  }
+  absl::Status CopyNow(void* to, const void* from, std::size_t bytes) override {
+    return device_.CopyNow(to, from, bytes);
+  }
+  void Clear(Stream& stream, void* to, std::size_t bytes) override {
+    device_.Clear(stream, to, bytes);
+  }
+  Math& math() override { return device_.math(); }
+  Clock& clock() override { return device_.clock(); }
+
+ private:
+  Device& device_;
+  const bool& full_;
+};
+
+TEST(CommitOnRanks, WhatFailsOnOneFailsOnAllAndIsFinal) {
+  RunWorld({.grid = {1, 3}}, [&](testing::Rank rank) {
+    bool full = rank.rank == 1;
+    FullDevice device(rank.device, full);
+    testing::RankModel model({{4, 6}, {5, 5}}, Layout::kReplicated, GradientKind::kLocal, rank.rank,
+                             3, 5);
+    auto runtime = *Runtime::Create(testing::OptionsFor({1, 3}), device, rank.transport);
+    for (int m = 0; m < 2; ++m) ASSERT_TRUE(runtime->AddMatrix(model.Spec(m, MuonOptions{})).ok());
+    const absl::Status failed = runtime->Commit();
+    EXPECT_EQ(failed.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(failed.message()),
+                AllOf(HasSubstr("rank 1"), HasSubstr("'m0'"), HasSubstr("no memory left")));
+    // A second try would find its peers elsewhere.
+    EXPECT_EQ(runtime->Commit(), failed);
+    EXPECT_EQ(runtime->AddMatrix(model.Spec(0, MuonOptions{})).status(), failed);
+    EXPECT_EQ(runtime->Step(), failed);
+    // The transport is as good as before.
+    full = false;
+    RuntimeOptions options = testing::OptionsFor({1, 3});
+    options.name = "again";
+    auto again = *Runtime::Create(options, device, rank.transport);
+    ASSERT_TRUE(again->AddMatrix(model.Spec(0, MuonOptions{})).ok());
+    EXPECT_TRUE(again->Commit().ok());
+  });
+}
+
 }  // namespace
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -100,6 +101,90 @@ TEST(MissingGradient, ZeroEqualsSubmittedZeros) {
   }
   EXPECT_EQ(omitted, submitted);
   EXPECT_EQ(omitted[0], omitted[1]);
+}
+
+// A learning-rate schedule reaches a rank without a gradient by a job without one.
+TEST(MissingGradient, AJobWithoutAGradientCarriesTheSchedule) {
+  for (const Strategy strategy : {Strategy::kReplicated, Strategy::kOwner}) {
+    const ProcessGrid grid{1, 2};
+    std::array<std::vector<std::vector<float>>, 2> none, zeros;
+    for (auto* result : {&none, &zeros}) {
+      RunWorld({.grid = grid}, [&](testing::Rank rank) {
+        RankModel model({{4, 6}}, Layout::kReplicated, GradientKind::kLocal, rank.rank, 2, 5);
+        RuntimeOptions options = testing::OptionsFor(grid, strategy);
+        options.missing_gradient = MissingGradient::kZero;
+        auto runtime = Commit(options, rank, model);
+        const std::vector<float> nothing(model.Size(0), 0.0f);
+        for (int step = 0; step < 3; ++step) {
+          const std::vector<float> own = model.Gradient(0, step);
+          const float* gradient = own.data();
+          if (step == 1 && rank.rank == 1) gradient = result == &none ? nullptr : nothing.data();
+          const MatrixJob job{
+              .matrix = 0, .gradient = gradient, .lr = 0.1 / (step + 1), .weight_decay = 0.1};
+          ASSERT_TRUE(runtime->Submit(job).ok());
+          ASSERT_TRUE(runtime->Step().ok());
+        }
+        ASSERT_TRUE(runtime->WaitForStep().ok());
+        (*result)[rank.rank] = model.weights();
+      });
+    }
+    EXPECT_EQ(none, zeros);
+    EXPECT_EQ(none[0], none[1]);
+  }
+}
+
+// Otherwise copies would drift apart without a word.
+TEST(Rates, RanksThatMeanDifferentOnesAreToldAndNothingChanges) {
+  const ProcessGrid grid{1, 3};
+  RunWorld({.grid = grid}, [&](testing::Rank rank) {
+    RankModel model(kShapes, Layout::kReplicated, GradientKind::kLocal, rank.rank, 3, 5);
+    RuntimeOptions options = testing::OptionsFor(grid, Strategy::kReplicated);
+    options.missing_gradient = MissingGradient::kZero;
+    auto runtime = Commit(options, rank, model);
+    const auto weights = model.weights();
+    // Rank 1 has no job for m1 and so keeps the old rate.
+    SubmitAll(*runtime, model, 0, 1);
+    const std::vector<float> gradient = model.Gradient(1, 0);
+    if (rank.rank != 1) {
+      ASSERT_TRUE(runtime->Submit({.matrix = 1, .gradient = gradient.data(), .lr = 0.25}).ok());
+    }
+    ASSERT_TRUE(runtime->Step().ok());
+    absl::Status outcome = runtime->WaitForStep();
+    EXPECT_EQ(outcome.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(outcome.message()),
+                HasSubstr("'m1' has the learning rate 0.02 on one rank and 0.25 on another"));
+    EXPECT_EQ(model.weights(), weights);
+
+    for (int m = 0; m < 3; ++m) {
+      const std::vector<float> own = model.Gradient(m, 1);
+      MatrixJob job{.matrix = m, .gradient = own.data(), .lr = 0.25};
+      if (m == 2) job.weight_decay = rank.rank * 0.5;
+      ASSERT_TRUE(runtime->Submit(job).ok());
+    }
+    ASSERT_TRUE(runtime->Step().ok());
+    outcome = runtime->WaitForStep();
+    EXPECT_THAT(std::string(outcome.message()),
+                HasSubstr("'m2' has the weight decay 0 on one rank and 1 on another"));
+    EXPECT_EQ(model.weights(), weights);
+  });
+}
+
+TEST(Rates, OnesThatAreNoRatesAreRefused) {
+  RunWorld({.grid = {1, 1}}, [&](testing::Rank rank) {
+    RankModel model(kShapes, Layout::kReplicated, GradientKind::kLocal, 0, 1, 5);
+    auto runtime = Commit(testing::OptionsFor({1, 1}), rank, model);
+    const std::vector<float> gradient = model.Gradient(1, 0);
+    for (const double bad : {std::nan(""), HUGE_VAL, -1.0}) {
+      for (const bool decay : {false, true}) {
+        MatrixJob job{.matrix = 1, .gradient = gradient.data()};
+        (decay ? job.weight_decay : job.lr) = bad;
+        const absl::Status refused = runtime->Submit(job).status();
+        EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_THAT(std::string(refused.message()), HasSubstr("'m1'"));
+      }
+    }
+    EXPECT_TRUE(runtime->Submit({.matrix = 1, .gradient = gradient.data()}).ok());
+  });
 }
 
 // A matrix that nobody ever gives a gradient is reported by name.

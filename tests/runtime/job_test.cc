@@ -30,7 +30,7 @@ TEST(Job, EveryStageIsDeliveredOnceAndInOrderOnEveryRank) {
     options.completions = &queue;
     auto runtime = Commit(options, rank, model);
     std::mutex mutex;
-    std::map<std::pair<int, Stage>, int> called;
+    std::map<int, std::vector<Stage>> called;
     for (int m = 2; m >= 0; --m) {
       const std::vector<float> gradient = model.Gradient(m, 0);
       const Job job = *runtime->Submit({.matrix = m, .gradient = gradient.data()});
@@ -40,7 +40,7 @@ TEST(Job, EveryStageIsDeliveredOnceAndInOrderOnEveryRank) {
         job.OnStage(static_cast<Stage>(stage), [&, m, stage](const absl::Status& status) {
           EXPECT_TRUE(status.ok()) << status;
           const std::lock_guard<std::mutex> lock(mutex);
-          ++called[{m, static_cast<Stage>(stage)}];
+          called[m].push_back(static_cast<Stage>(stage));
         });
       }
     }
@@ -54,13 +54,13 @@ TEST(Job, EveryStageIsDeliveredOnceAndInOrderOnEveryRank) {
       stages[completion->matrix].push_back(completion->stage);
     }
     EXPECT_FALSE(queue.Poll().has_value());
-    for (int m = 0; m < 3; ++m) {
-      EXPECT_EQ(std::set<Stage>(stages[m].begin(), stages[m].end()).size(), kStageCount);
-      EXPECT_EQ(stages[m].front(), Stage::kSubmitted);
-    }
+    std::vector<Stage> all;
+    for (int stage = 0; stage < kStageCount; ++stage) all.push_back(static_cast<Stage>(stage));
     const std::lock_guard<std::mutex> lock(mutex);
-    EXPECT_EQ(called.size(), 3u * kStageCount);
-    for (const auto& [what, times] : called) EXPECT_EQ(times, 1);
+    for (int m = 0; m < 3; ++m) {
+      EXPECT_EQ(stages[m], all);
+      EXPECT_EQ(called[m], all);
+    }
   });
 }
 

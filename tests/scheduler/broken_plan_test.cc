@@ -144,7 +144,7 @@ TEST(BrokenPlan, CrossedLanesOfTwoRanksAreACyclicWait) {
   op.lane = Lane::kInter;
   op.stage = Stage::kReduced;
   op.trigger = Trigger::kStepClosed;
-  op.bytes = 4;
+  op.bytes = kVerdictBytes;
   plan.ops.push_back(op);
   op.kind = OpKind::kAllReduce;
   op.source = Slot::kGradient;
