@@ -30,6 +30,7 @@ Executor::Executor(const Context& context) : context_(context) {
   BuildLocalOps();
   MapStages();
   remaining_ = {ops_.size(), ops_.size()};
+  running_.fill(-1);
 }
 
 Executor::~Executor() {
@@ -118,8 +119,14 @@ absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, c
   const std::size_t bytes = state.gradient_bytes;
   const int before = Parity(step_ - 1);
   if (gradient != nullptr && ready == nullptr) {
+    const std::string what =
+        absl::StrCat("the last reduction of matrix '", counters_[matrix].name, "'");
     for (const int reader : state.gradient_readers) {
-      WEFT_RETURN_IF_ERROR(ops_[reader].event[before]->Synchronize(context_.deadline));
+      WEFT_RETURN_IF_ERROR(Await(what, [&]() -> std::optional<absl::Status> {
+        const absl::Status status = ops_[reader].event[before]->Synchronize(context_.deadline);
+        if (absl::IsDeadlineExceeded(status) && failure().ok()) return std::nullopt;
+        return status;
+      }));
     }
     return context_.device.CopyNow(slot, gradient, bytes);
   }
@@ -156,6 +163,7 @@ bool Executor::Ready(const LocalOp& local) const {
 }
 
 void Executor::IssueReady() {
+  issuing_ = true;
   bool progress = true;
   while (progress) {
     progress = false;
@@ -166,6 +174,7 @@ void Executor::IssueReady() {
       }
     }
   }
+  issuing_ = false;
 }
 
 void Executor::Issue(int index) {
@@ -194,13 +203,8 @@ void Executor::Issue(int index) {
   const std::int64_t step = step_;
   stream.EnqueueAlways([this, index, step](const absl::Status&) { Started(index, step); });
   stream.RecordTime(&local.begin[parity]);
-  if (absl::Status status = context_.issuer.Issue(local.id, stream, arguments); !status.ok()) {
-    const std::string what =
-        op.matrix >= 0 ? absl::StrCat("matrix '", context_.plan.matrices[op.matrix].name, "'")
-                       : std::string("the step");
-    status = absl::Status(
-        status.code(), absl::StrCat("rank ", context_.rank, ": ", View(Name(op.kind)), " of ", what,
-                                    " in step ", step_, ": ", status.message()));
+  if (const absl::Status status = context_.issuer.Issue(local.id, stream, arguments);
+      !status.ok()) {
     stream.Abort(status);
   }
   if (op.kind == OpKind::kVerdict) {
@@ -246,6 +250,18 @@ void Executor::LogDecision(Decision::What what, std::int64_t step, const LocalOp
 
 void Executor::Started(int index, std::int64_t step) {
   LogDecision(Decision::What::kStarted, step, ops_[index]);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  running_[static_cast<int>(OpOf(ops_[index]).lane)] = index;
+}
+
+absl::Status Executor::InContext(const Op& op, std::int64_t step,
+                                 const absl::Status& status) const {
+  const std::string what =
+      op.matrix >= 0 ? absl::StrCat("matrix '", context_.plan.matrices[op.matrix].name, "'")
+                     : std::string("the step");
+  return absl::Status(status.code(),
+                      absl::StrCat("rank ", context_.rank, ": ", View(Name(op.kind)), " of ", what,
+                                   " in step ", step, ": ", status.message()));
 }
 
 void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
@@ -255,7 +271,7 @@ void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobS
   const int parity = Parity(step);
   LogDecision(status.ok() ? Decision::What::kFinished : Decision::What::kFailed, step, local);
   if (!status.ok()) {
-    status = Fail(status);
+    status = Fail(InContext(op, step, status));
   } else {
     const bool judged = op.trigger == Trigger::kStepClosed;
     const absl::Status outcome = judged ? context_.verdict.outcome(step) : absl::OkStatus();
@@ -270,6 +286,7 @@ void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobS
     for (const Stage stage : local.completes) job->MarkReached(stage, status);
   }
   const std::lock_guard<std::mutex> lock(mutex_);
+  running_[static_cast<int>(op.lane)] = -1;
   if (--remaining_[parity] == 0) {
     remaining_[parity] = ops_.size();
     completed_steps_ = std::max(completed_steps_, step + 1);
@@ -295,21 +312,51 @@ void Executor::Count(const Op& op, std::int64_t step, bool skipped) {
   }
 }
 
+bool Executor::CollectiveRunning() const {
+  return std::any_of(running_.begin(), running_.end(),
+                     [&](int index) { return index >= 0 && IsCollective(OpOf(ops_[index]).kind); });
+}
+
+std::string Executor::DescribeRunning() const {
+  std::string text;
+  for (const int index : running_) {
+    if (index < 0) continue;
+    const Op& op = OpOf(ops_[index]);
+    absl::StrAppend(&text, text.empty() ? "its " : ", ", View(Name(op.lane)), " lane is at ",
+                    View(Name(op.kind)));
+    if (op.matrix >= 0) absl::StrAppend(&text, " of matrix '", counters_[op.matrix].name, "'");
+  }
+  return text.empty() ? "nothing runs on its lanes" : text;
+}
+
+absl::Status Executor::Await(const std::string& what,
+                             const std::function<std::optional<absl::Status>()>& wait) {
+  for (;;) {
+    if (std::optional<absl::Status> answer = wait()) return *std::move(answer);
+    std::string running;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (CollectiveRunning()) continue;
+      running = DescribeRunning();
+    }
+    return Fail(absl::DeadlineExceededError(absl::StrCat("rank ", context_.rank, " waited ",
+                                                         absl::FormatDuration(context_.deadline),
+                                                         " for ", what, ": ", running)));
+  }
+}
+
 absl::Status Executor::WaitForStep(std::int64_t step) {
   Clock& clock = context_.device.clock();
   const Nanos begin = clock.Now();
-  const Nanos deadline = base::DeadlineAfter(clock, context_.deadline);
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (completed_steps_ <= step && failure_.ok()) {
-    if (!clock.WaitUntil(changed_, lock, deadline) && completed_steps_ <= step && failure_.ok()) {
-      lock.unlock();
-      return Fail(absl::DeadlineExceededError(
-          absl::StrCat("rank ", context_.rank, ": step ", step, " is not complete after ",
-                       absl::FormatDuration(context_.deadline))));
+  WEFT_RETURN_IF_ERROR(Await(absl::StrCat("step ", step), [&]() -> std::optional<absl::Status> {
+    const Nanos deadline = base::DeadlineAfter(clock, context_.deadline);
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (completed_steps_ <= step && failure_.ok()) {
+      if (clock.WaitUntil(changed_, lock, deadline)) continue;
+      if (completed_steps_ <= step && failure_.ok()) return std::nullopt;
     }
-  }
-  if (!failure_.ok()) return failure_;
-  lock.unlock();
+    return failure_;
+  }));
   context_.recorder.AddWait(step, begin, clock.Now());
   return context_.verdict.outcome(step);
 }

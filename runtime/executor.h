@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -72,6 +73,13 @@ class Executor {
 
   // Makes `stream` wait for the last op on `matrix` of the last closed step.
   void WaitDelivered(std::int32_t matrix, Stream& stream);
+  // Ops are being issued: a rule's own code may be what calls.
+  bool issuing() const { return issuing_; }
+  // Calls `wait`, which blocks for at most the deadline, until it has an answer. Fails, saying what
+  // this rank stands at while `what` is waited for, when it has none although no collective is
+  // under way: those end at the transport's deadline, which knows who is late.
+  absl::Status Await(const std::string& what,
+                     const std::function<std::optional<absl::Status>()>& wait);
   // Blocks until `step` is complete; its outcome.
   absl::Status WaitForStep(std::int64_t step);
   std::int64_t completed_steps() const;
@@ -118,6 +126,9 @@ class Executor {
   void Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
                 absl::Status status);
   void Count(const Op& op, std::int64_t step, bool skipped);
+  absl::Status InContext(const Op& op, std::int64_t step, const absl::Status& status) const;
+  std::string DescribeRunning() const;
+  bool CollectiveRunning() const;
   const Op& OpOf(const LocalOp& local) const { return context_.plan.ops[local.id]; }
   Stream& stream_of(Lane lane) const { return *streams_[static_cast<int>(lane)]; }
   void LogDecision(Decision::What what, std::int64_t step, const LocalOp& local);
@@ -130,6 +141,7 @@ class Executor {
   std::unique_ptr<Event> caller_event_;
   bool caller_waits_ = false;
   bool closed_ = false;
+  bool issuing_ = false;
   std::int64_t step_ = 0;
 
   mutable std::mutex mutex_;
@@ -137,6 +149,7 @@ class Executor {
   absl::Status failure_;
   bool failing_ = false;
   std::array<std::size_t, 2> remaining_ = {};
+  std::array<int, kLaneCount> running_;  // local index of the op each lane is at, or -1
   std::int64_t completed_steps_ = 0;
   std::vector<MatrixCounters> counters_;
 

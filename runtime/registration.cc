@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
@@ -16,6 +17,9 @@ namespace {
 
 using base::View;
 
+// Every bit of it: ranks that differ in the last one compute different weights.
+std::string Exact(double value) { return absl::StrFormat("%.17g", value); }
+
 absl::Status Bad(const MatrixSpec& spec, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "': ", what));
 }
@@ -23,29 +27,30 @@ absl::Status Bad(const MatrixSpec& spec, const std::string& what) {
 std::string Describe(const NewtonSchulzOptions& options) {
   std::string text = absl::StrCat(
       "iterations ", options.iterations, ", operands ", View(Name(options.operand_type)),
-      ", segments [", absl::StrJoin(options.segments, ","), "], floor ", options.norm_floor,
+      ", segments [", absl::StrJoin(options.segments, ","), "], floor ", Exact(options.norm_floor),
       options.clamp_to_floor ? " clamped" : "", ", coefficients");
   for (const Triple& triple : options.coefficients.triples) {
-    absl::StrAppend(&text, " (", triple.a, ",", triple.b, ",", triple.c, ")");
+    absl::StrAppend(&text, " (", Exact(triple.a), ",", Exact(triple.b), ",", Exact(triple.c), ")");
   }
   return text;
 }
 
 std::string Describe(const Rule& rule) {
   if (const auto* muon = std::get_if<MuonOptions>(&rule)) {
-    return absl::StrCat("muon lr ", muon->lr, ", momentum ", muon->momentum,
-                        muon->nesterov ? ", nesterov" : "", ", weight decay ", muon->weight_decay,
-                        ", scale ",
+    return absl::StrCat("muon lr ", Exact(muon->lr), ", momentum ", Exact(muon->momentum),
+                        muon->nesterov ? ", nesterov" : "", ", weight decay ",
+                        Exact(muon->weight_decay), ", scale ",
                         muon->scale == Scale::kOriginal ? "original" : "match_rms_adamw", ", ",
                         Describe(muon->newton_schulz));
   }
   if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) {
-    return absl::StrCat("adamw lr ", adamw->lr, ", betas ", adamw->beta1, " ", adamw->beta2,
-                        ", eps ", adamw->eps, ", weight decay ", adamw->weight_decay);
+    return absl::StrCat("adamw lr ", Exact(adamw->lr), ", betas ", Exact(adamw->beta1), " ",
+                        Exact(adamw->beta2), ", eps ", Exact(adamw->eps), ", weight decay ",
+                        Exact(adamw->weight_decay));
   }
   const auto& custom = std::get<CustomRule>(rule);
   return absl::StrCat("custom, state ", custom.state_bytes_per_element,
-                      " bytes per element, flops ", custom.flops);
+                      " bytes per element, flops ", Exact(custom.flops));
 }
 
 }  // namespace
@@ -162,11 +167,12 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   const Topology& topology = options.topology;
   lines.push_back(absl::StrCat(
       "options: grid ", topology.grid.nodes, " x ", topology.grid.ranks_per_node, ", nics ",
-      topology.nics_per_node, ", intra ", topology.intra.latency_us, " us ",
-      topology.intra.gigabytes_per_second, " GB/s, inter ", topology.inter.latency_us, " us ",
-      topology.inter.gigabytes_per_second, " GB/s, strategy ", View(Name(options.strategy)),
-      options.strict ? ", strict" : "", ", missing gradient ",
-      options.missing_gradient == MissingGradient::kError ? "error" : "zero"));
+      topology.nics_per_node, ", intra ", Exact(topology.intra.latency_us), " us ",
+      Exact(topology.intra.gigabytes_per_second), " GB/s, inter ", Exact(topology.inter.latency_us),
+      " us ", Exact(topology.inter.gigabytes_per_second), " GB/s, strategy ",
+      View(Name(options.strategy)), options.strict ? ", strict" : "", ", missing gradient ",
+      options.missing_gradient == MissingGradient::kError ? "error" : "zero",
+      options.trace ? ", traced" : ""));
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const MatrixSpec& spec = specs[i];
     lines.push_back(absl::StrCat(

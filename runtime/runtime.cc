@@ -197,8 +197,14 @@ absl::Status RuntimeImpl::TryCommit() {
   if (trace_ != nullptr) trace_->set_offset(clock_offset_);
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     layers_[specs_[i].layer].push_back(static_cast<MatrixId>(i));
-    ballots_.push_back(
-        {.lr = DefaultLr(specs_[i].rule), .weight_decay = DefaultWeightDecay(specs_[i].rule)});
+    const MatrixSpec& spec = specs_[i];
+    const std::int64_t rows =
+        spec.layout == Layout::kSharded && spec.gradient == GradientKind::kReduced
+            ? spec.shard_rows[transport_.rank()]
+            : spec.rows;
+    ballots_.push_back({.empty = rows * spec.cols == 0,
+                        .lr = DefaultLr(specs_[i].rule),
+                        .weight_decay = DefaultWeightDecay(specs_[i].rule)});
   }
   open_jobs_.resize(specs_.size());
   closed_jobs_.resize(specs_.size());
@@ -211,6 +217,9 @@ absl::Status RuntimeImpl::TryCommit() {
 absl::Status RuntimeImpl::CheckRunning() const {
   WEFT_RETURN_IF_ERROR(commit_failure_);
   if (executor_ == nullptr) return absl::FailedPreconditionError("Commit() has not been called");
+  if (executor_->issuing()) {
+    return absl::FailedPreconditionError("a rule must not call the runtime that runs it");
+  }
   return executor_->failure();
 }
 
@@ -247,11 +256,7 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
     return absl::AlreadyExistsError(
         absl::StrCat("matrix '", spec.name, "' already has a gradient in step ", step));
   }
-  const std::int64_t elements =
-      spec.cols * (spec.layout == Layout::kSharded && spec.gradient == GradientKind::kReduced
-                       ? spec.shard_rows[transport_.rank()]
-                       : spec.rows);
-  const bool none = job.gradient == nullptr && elements > 0;
+  const bool none = job.gradient == nullptr && !ballots_[job.matrix].empty;
   if (none && options_.missing_gradient == MissingGradient::kError) {
     return absl::InvalidArgumentError(
         absl::StrCat("matrix '", spec.name, "': its gradient is null"));
@@ -339,9 +344,13 @@ absl::Status RuntimeImpl::WaitForLayer(int layer) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
   if (executor_->step() == 0) return absl::OkStatus();
   for (const MatrixId matrix : *matrices) {
-    const absl::Status status = closed_jobs_[matrix]->Wait(Stage::kDelivered, options_.deadline);
-    if (absl::IsDeadlineExceeded(status)) return executor_->Fail(status);
-    WEFT_RETURN_IF_ERROR(status);
+    JobState& job = *closed_jobs_[matrix];
+    const auto wait = [&]() -> std::optional<absl::Status> {
+      const absl::Status status = job.Wait(Stage::kDelivered, options_.deadline);
+      if (!job.Done(Stage::kDelivered)) return std::nullopt;
+      return status;
+    };
+    WEFT_RETURN_IF_ERROR(executor_->Await(absl::StrCat("matrix '", job.matrix(), "'"), wait));
   }
   return absl::OkStatus();
 }

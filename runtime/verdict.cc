@@ -32,8 +32,8 @@ std::int64_t Verdict::value_count() const {
   return static_cast<std::int64_t>(plan_.matrices.size()) * kVerdictValues;
 }
 
-// Per matrix: what is wrong with it, and lr, -lr, weight decay and -weight decay, whose largest
-// show whether all ranks mean the same.
+// Per matrix: what is wrong with it; lr, -lr, weight decay and -weight decay, whose largest show
+// whether all ranks mean the same; and -1 from ranks that do not lack a gradient.
 absl::Status Verdict::Set(std::int64_t step, const std::vector<Ballot>& ballots, int rank) {
   std::vector<float> values;
   values.reserve(value_count());
@@ -45,7 +45,8 @@ absl::Status Verdict::Set(std::int64_t step, const std::vector<Ballot>& ballots,
     }
     const auto lr = static_cast<float>(ballot.lr);
     const auto decay = static_cast<float>(ballot.weight_decay);
-    values.insert(values.end(), {wrong, lr, -lr, decay, -decay});
+    const bool lacks = wrong != kPresent && !ballot.empty;
+    values.insert(values.end(), {wrong, lr, -lr, decay, -decay, lacks ? 0.0f : -1.0f});
   }
   return device_->CopyNow(this->values(step), values.data(), values.size() * sizeof(float));
 }
@@ -58,6 +59,11 @@ absl::Status Verdict::Judge(std::int64_t step, std::int32_t matrix, const float*
   };
   if (values[0] >= kMissing) {
     return refuse(absl::StrCat("has no gradient on rank ", static_cast<int>(values[0] - kMissing)));
+  }
+  // Zeros are a rank's share of a sum; of a gradient that is already summed they are another value.
+  if (plan_.matrices[matrix].gradient == GradientKind::kReduced && values[0] == kPresent &&
+      values[5] == 0) {
+    return refuse("comes reduced from one rank and not at all from another");
   }
   for (const auto& [name, at] : {std::pair{"learning rate", 1}, std::pair{"weight decay", 3}}) {
     if (values[at] == -values[at + 1]) continue;

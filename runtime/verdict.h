@@ -21,7 +21,8 @@ namespace weft::runtime {
 struct Ballot {
   enum class Gradient { kNone, kZeros, kPresent };  // kZeros: the caller says it has none
   Gradient gradient = Gradient::kNone;
-  double lr = 0;  // what this rank's update would use
+  bool empty = false;  // no rows of the gradient belong to this rank
+  double lr = 0;       // what this rank's update would use
   double weight_decay = 0;
 };
 

@@ -90,6 +90,14 @@ bool Board::IsAborted(int rank) const {
   return store_.Read(absl::StrCat("aborted.", rank)).has_value();
 }
 
+absl::Status Tell(const Post& story, const Membership& membership) {
+  Failure failure = story.failure;
+  if (!story.communicator.empty() && story.communicator != membership.name) {
+    absl::StrAppend(&failure.what, " on communicator '", story.communicator, "'");
+  }
+  return AsSeenBy(failure, membership.name, membership.world_rank());
+}
+
 std::optional<Post> RootCause(const Posts& posts, bool final) {
   for (const std::optional<Post>& post : posts) {
     if (post && post->kind == PostKind::kCause) return post;

@@ -8,6 +8,7 @@
 
 #include "collectives/failure.h"
 #include "collectives/gloo/store.h"
+#include "collectives/membership.h"
 
 namespace weft::collectives::gloo {
 
@@ -47,6 +48,9 @@ class Board {
   const Store& store_;
   const int ranks_;
 };
+
+// The post's failure as it is told on a member of a communicator.
+absl::Status Tell(const Post& story, const Membership& membership);
 
 // The root cause: the lowest rank that posted a cause, or else the end of a chain of suspicions, a
 // rank that is suspected and suspects nobody. Nothing while the end of the chain may still post;

@@ -26,7 +26,7 @@ absl::Status GlooMember::Run(const Operation& op) {
   }
   if (connections == nullptr) {
     // Whoever closed them has posted why, but may still be waiting for the whole story.
-    Kill(Tell(session_->Story()));
+    Kill(Tell(session_->Story(), membership()));
     return status();
   }
   Exchange exchange{
@@ -54,7 +54,7 @@ absl::Status GlooMember::Die(const Operation& op, const Wire::Trouble& trouble) 
     // Ended by an abort, this rank's or a peer's, or by the end of the transport.
     if (absl::Status dead = status(); !dead.ok()) return dead;
     if (const std::optional<Post> ended = session_->ended()) {
-      Kill(Tell(*ended));
+      Kill(Tell(*ended, membership()));
       return status();
     }
     return absl::InternalError("an operation was interrupted without a reason");
@@ -79,7 +79,7 @@ absl::Status GlooMember::DieOf(const Post& own) {
   session_->Report(own);
   // Before the wait for the others' posts: it is by the closing that some of them will notice.
   Close();
-  Kill(Tell(session_->Story()));
+  Kill(Tell(session_->Story(), membership()));
   return status();
 }
 
@@ -88,7 +88,7 @@ void GlooMember::Fail(const Failure& failure) {
 }
 
 void GlooMember::End(const Post& why) {
-  Kill(Tell(why));
+  Kill(Tell(why, membership()));
   Close();
 }
 
@@ -98,14 +98,6 @@ void GlooMember::PeerAborted(int peer) {
   Post learned{PostKind::kLearned, -1, "", {absl::StatusCode::kUnavailable, peer, "aborted"}};
   if (const std::optional<Post> post = session_->PostOf(peer)) learned.failure = post->failure;
   DieOf(learned).IgnoreError();
-}
-
-absl::Status GlooMember::Tell(const Post& story) const {
-  Failure failure = story.failure;
-  if (!story.communicator.empty() && story.communicator != membership().name) {
-    absl::StrAppend(&failure.what, " on communicator '", story.communicator, "'");
-  }
-  return AsSeenBy(failure, membership().name, membership().world_rank());
 }
 
 // A running operation still uses its connections: they are reset under it. Idle ones are closed in

@@ -35,7 +35,6 @@ class GlooMember final : public Member {
  private:
   absl::Status Die(const Operation& op, const Wire::Trouble& trouble);
   absl::Status DieOf(const Post& own);
-  absl::Status Tell(const Post& story) const;
   void Close();
 
   const std::shared_ptr<Session> session_;

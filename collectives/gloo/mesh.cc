@@ -122,12 +122,9 @@ class Meeting {
     }
     if (gone >= 0) return Gone(gone);
     if (const std::optional<Post> ended = session_.ended()) return Fail(ended->failure);
-    if (stopped) {
-      return Fail(WaitedFor(membership_.world_rank(), session_.deadline(),
-                            {to.value_or(membership_.world_rank())}, "its creation"));
-    }
-    return Fail({absl::StatusCode::kUnavailable, membership_.world_rank(),
-                 absl::StrCat("could not connect to rank ", *to, " (", text, ")")});
+    if (stopped) return Waited({to.value_or(membership_.world_rank())});
+    return Suspect(*to, {absl::StatusCode::kUnavailable, membership_.world_rank(),
+                         absl::StrCat("could not connect to rank ", *to, " (", text, ")")});
   }
 
   absl::Status Fail(const Failure& failure) const {
@@ -153,7 +150,18 @@ class Meeting {
     for (int r = 0; r < membership_.size(); ++r) {
       if (!got[r]) missing.push_back(membership_.world_ranks[r]);
     }
-    return Fail(WaitedFor(membership_.world_rank(), session_.deadline(), missing, "its creation"));
+    return Waited(missing);
+  }
+
+  absl::Status Waited(const std::vector<int>& missing) const {
+    return Suspect(missing.front(), WaitedFor(membership_.world_rank(), session_.deadline(),
+                                              missing, "its creation"));
+  }
+
+  // `rank` may itself be waiting for another: what all ranks suspect tells who is at fault.
+  absl::Status Suspect(int rank, const Failure& failure) const {
+    session_.Report({PostKind::kSuspect, rank, membership_.name, failure});
+    return Tell(session_.Story(), membership_);
   }
 
   Session& session_;

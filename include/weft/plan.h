@@ -72,7 +72,7 @@ enum class OpKind : std::uint8_t {
   kCopyRows,       // own rows of kWholeWeight -> kWeight
 };
 bool IsCollective(OpKind kind);
-inline constexpr int kVerdictValues = 5;
+inline constexpr int kVerdictValues = 6;
 inline constexpr int kVerdictBytes = kVerdictValues * 4;
 
 // When an op may be issued, beside its dependencies.

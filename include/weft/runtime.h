@@ -72,7 +72,9 @@ struct MatrixSpec {
 // When a matrix has no gradient on some rank at Step().
 enum class MissingGradient {
   kError,  // the step changes nothing on any rank, and every job of it fails naming matrix and rank
-  kZero,   // that rank contributes zeros; with a schedule, see MatrixJob::lr
+  // That rank contributes zeros to the sum; a gradient that comes reduced must come from all ranks
+  // or none, or the step changes nothing. With a schedule, see MatrixJob::lr.
+  kZero,
 };
 
 struct RuntimeOptions {
@@ -82,7 +84,8 @@ struct RuntimeOptions {
   Strategy strategy = Strategy::kOwner;
   bool strict = false;  // refuse plans with a fallback
   MissingGradient missing_gradient = MissingGradient::kError;
-  // Longest wait for a peer or for own streams (Commit, drain at the end).
+  // Longest wait of the host for this rank's own streams. Does not run while a collective is under
+  // way: that ends at the transport's deadline, which names who is late.
   absl::Duration deadline = absl::Minutes(10);
   CompletionQueue* completions = nullptr;
   bool trace = false;
@@ -100,10 +103,10 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
 // steps, or the matrix's last reduction, are still under way.
 //
 // After a failure (a peer lost, a deadline, a rule's error) the runtime is dead: every job still
-// under way, and every later call, returns that failure. What the failure caught in the middle of a
-// delivery is lost: a weight whose job was closed by Step() and has not reached Stage::kDelivered
-// may hold the old value, the new one, or parts of both. Go on from a checkpoint. Refused calls
-// (bad input) change nothing.
+// under way, and every call after this rank has learned of it, returns that failure. What it caught
+// on the way is lost: a matrix whose job was closed by Step() and has not reached Stage::kDelivered
+// may have the old weight, the new one or parts of both, and a state of either step. Go on from a
+// checkpoint. Refused calls (bad input) change nothing.
 class Runtime {
  public:
   // `device` and `transport` must outlive the runtime. InvalidArgument names the option.

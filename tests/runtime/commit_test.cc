@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "tests/support/model.h"
@@ -165,6 +166,10 @@ TEST(CommitCompares, NamesOrderNumberDtypeAndOptions) {
                 specs[1].rule = muon;
               })[0],
               AllOf(HasSubstr("lr 0.02"), HasSubstr("lr 0.5")));
+  // The last bit counts: weights would drift apart.
+  const double near = std::nextafter(0.02, 1);
+  EXPECT_THAT(CommitDifferent([&](auto& specs) { specs[1].rule = MuonOptions{.lr = near}; })[0],
+              AllOf(HasSubstr("lr 0.02"), HasSubstr("lr 0.0200000000000000")));
 }
 
 // A host device that has no memory left once it is told so.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <future>
 #include <stdexcept>
 #include <string>
 
@@ -14,6 +15,7 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using testing::Commit;
 using ::testing::HasSubstr;
 using testing::RankModel;
@@ -101,6 +103,35 @@ TEST(MissingGradient, ZeroEqualsSubmittedZeros) {
   }
   EXPECT_EQ(omitted, submitted);
   EXPECT_EQ(omitted[0], omitted[1]);
+}
+
+// Zeros are no rank's share of a sum that is already made.
+TEST(MissingGradient, AReducedGradientComesFromAllRanksOrNone) {
+  for (const Layout layout : {Layout::kReplicated, Layout::kSharded}) {
+    RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {
+      // The second matrix has one row: rank 1's shard of it is empty.
+      RankModel model({{4, 6}, {1, 5}}, layout, GradientKind::kReduced, rank.rank, 2, 5);
+      const Strategy strategy =
+          layout == Layout::kReplicated ? Strategy::kReplicated : Strategy::kOwner;
+      RuntimeOptions options = testing::OptionsFor({1, 2}, strategy);
+      options.missing_gradient = MissingGradient::kZero;
+      auto runtime = Commit(options, rank, model);
+      const auto weights = model.weights();
+      if (rank.rank == 0) SubmitAll(*runtime, model, 0);
+      ASSERT_TRUE(runtime->Step().ok());
+      const absl::Status outcome = runtime->WaitForStep();
+      EXPECT_EQ(outcome.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(std::string(outcome.message()),
+                  HasSubstr("'m0' comes reduced from one rank and not at all from another"));
+      EXPECT_EQ(model.weights(), weights);
+      // None at all is no gradient; an empty shard lacks nothing.
+      if (rank.rank == 0 && layout == Layout::kSharded) {
+        ASSERT_TRUE(runtime->Submit({.matrix = 1, .gradient = model.Gradient(1, 0).data()}).ok());
+      }
+      ASSERT_TRUE(runtime->Step().ok());
+      EXPECT_TRUE(runtime->WaitForStep().ok());
+    });
+  }
 }
 
 // A learning-rate schedule reaches a rank without a gradient by a job without one.
@@ -235,11 +266,52 @@ TEST(RaisingRule, FailsEveryRankWithTheSameStory) {
 }
 
 // Case 24: after a forced hang every rank can tell what it did last.
-TEST(ForcedHang, EndsAtTheDeadlineAndLeavesTheDecisions) {
+TEST(RaisingRule, WorkThatFailsLaterIsToldWithItsMatrixAndStep) {
+  RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {
+    RankModel model({{4, 4}}, Layout::kReplicated, GradientKind::kLocal, rank.rank, 2, 5);
+    CustomRule rule;
+    rule.enqueue = [](const RuleContext& context) -> absl::Status {
+      context.stream.Enqueue([] { return absl::DataLossError("stream bad"); });
+      return absl::OkStatus();
+    };
+    auto runtime = Commit(testing::OptionsFor({1, 2}), rank, model, rule);
+    SubmitAll(*runtime, model, 0);
+    ASSERT_TRUE(runtime->Step().ok());
+    EXPECT_THAT(std::string(runtime->WaitForStep().message()),
+                AllOf(HasSubstr("rank 0"), HasSubstr("custom of matrix 'm0' in step 0"),
+                      HasSubstr("stream bad")));
+  });
+}
+
+TEST(RaisingRule, ACallOfTheRuntimeFromInsideARuleIsRefused) {
+  RunWorld({.grid = {1, 1}}, [&](testing::Rank rank) {
+    RankModel model({{4, 4}}, Layout::kReplicated, GradientKind::kLocal, 0, 1, 5);
+    Runtime* running = nullptr;
+    absl::Status refused;
+    CustomRule rule;
+    rule.enqueue = [&](const RuleContext&) -> absl::Status {
+      refused = running->Step();
+      return absl::OkStatus();
+    };
+    auto runtime = Commit(testing::OptionsFor({1, 1}), rank, model, rule);
+    running = runtime.get();
+    SubmitAll(*runtime, model, 0);
+    ASSERT_TRUE(runtime->Step().ok());
+    EXPECT_TRUE(runtime->WaitForStep().ok());
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("rule"));
+  });
+}
+
+class ForcedHang : public ::testing::TestWithParam<absl::Duration> {};
+
+// Whatever the host's own deadline: the transport's names who is late.
+TEST_P(ForcedHang, EndsAtTheDeadlineAndLeavesTheDecisions) {
   const ProcessGrid grid{1, 2};
   RunWorld({.grid = grid, .deadline = absl::Milliseconds(300)}, [&](testing::Rank rank) {
     RankModel model(kShapes, Layout::kReplicated, GradientKind::kLocal, rank.rank, 2, 5);
     RuntimeOptions options = testing::OptionsFor(grid);
+    options.deadline = GetParam();
     options.decision_ring = 64;
     auto runtime = Commit(options, rank, model);
     if (rank.rank == 0) {
@@ -261,6 +333,40 @@ TEST(ForcedHang, EndsAtTheDeadlineAndLeavesTheDecisions) {
       while (rank.transport.failure().ok()) std::this_thread::yield();
       EXPECT_FALSE(runtime->Step().ok() && runtime->WaitForStep().ok());
     }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(HostDeadlines, ForcedHang,
+                         ::testing::Values(absl::Milliseconds(30), absl::Milliseconds(300),
+                                           absl::Seconds(120)));
+
+// A wait that no peer can be blamed for: the trainer's own event never comes.
+TEST(OwnStream, OneThatIsStuckIsToldWithWhatItStandsAt) {
+  RunWorld({.grid = {1, 1}}, [&](testing::Rank rank) {
+    RankModel model(kShapes, Layout::kReplicated, GradientKind::kLocal, 0, 1, 5);
+    RuntimeOptions options = testing::OptionsFor({1, 1});
+    options.deadline = absl::Milliseconds(100);
+    auto runtime = Commit(options, rank, model);
+    const auto trainer = rank.device.CreateStream("trainer");
+    const auto ready = rank.device.CreateEvent();
+    std::promise<void> release;
+    trainer->Enqueue([&] {
+      release.get_future().wait();
+      return absl::OkStatus();
+    });
+    trainer->Record(*ready);
+    for (int m = 2; m >= 0; --m) {
+      ASSERT_TRUE(
+          runtime
+              ->Submit({.matrix = m, .gradient = model.Gradient(m, 0).data(), .ready = ready.get()})
+              .ok());
+    }
+    ASSERT_TRUE(runtime->Step().ok());
+    const absl::Status late = runtime->WaitForLayer(1);
+    release.set_value();
+    EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(late.message()),
+                AllOf(HasSubstr("rank 0 waited 100ms for matrix 'm1'"), HasSubstr("lanes")));
   });
 }
 
