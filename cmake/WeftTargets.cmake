@@ -39,6 +39,8 @@ function(weft_library NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(weft_${NAME} STATIC ${ARG_SRCS})
   add_library(weft::${NAME} ALIAS weft_${NAME})
+  # The public headers need it of whoever includes them, whatever their project's default is.
+  target_compile_features(weft_${NAME} PUBLIC cxx_std_20)
   target_include_directories(weft_${NAME}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     PRIVATE ${PROJECT_SOURCE_DIR})
