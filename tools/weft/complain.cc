@@ -10,6 +10,8 @@ namespace weft::tool {
 int Complain(const std::string& sentence, int exit_code, int error_fd) {
   std::string line;
   for (const char c : sentence) line += c == '\n' ? ' ' : c;
+  // The parser's messages end with one, Weft's do not; "..." marks a text that was cut.
+  if (line.ends_with('.') && !line.ends_with("..")) line.pop_back();
   if (error_fd < 0) {
     std::fprintf(stderr, "weft: %s\n", line.c_str());
     return exit_code;

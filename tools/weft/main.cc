@@ -35,6 +35,11 @@ int Main(int argc, char** argv) {
   AddRunOptions(*run, run_options);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    // The parser's own message lists them in reverse.
+    std::string extras;
+    for (const std::string& extra : app.remaining(/*recurse=*/true)) extras += " " + extra;
+    return Complain("not expected here:" + extras, kBadInput);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     return Complain(error.what(), kBadInput);

@@ -3,8 +3,11 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -20,6 +23,12 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMostRanks = 65536;
+// Of those that are threads or processes of this machine.
+constexpr int kMostRanksHere = 1024;
+constexpr int kMostSteps = 1'000'000'000;
+// More only wait for each other, and far more end the process.
+constexpr int kMostThreads = 1024;
+constexpr int kMostIterations = 1000;
 
 absl::Status Refuse(const std::string& what) { return absl::InvalidArgumentError(what); }
 
@@ -37,6 +46,22 @@ class Group {
   CLI::Option* Option(const char* option, T& value, const char* what = "") const {
     return app_.add_option(option, value, what)->group(name_);
   }
+  // A decimal number from `least` to `most`; left to itself, the parser takes 010 for 8 and cuts
+  // what is too large. What stands in `value` before means "not given".
+  template <typename T>
+  CLI::Option* Integer(const char* option, T& value, T least, T most, const char* what = "") const {
+    const auto check = [least, most](std::string& text) {
+      T number = 0;
+      const char* const end = text.data() + text.size();
+      const auto [parsed, error] = std::from_chars(text.data(), end, number);
+      if (error != std::errc() || parsed != end || number < least || number > most) {
+        return absl::StrCat(Quoted(text), " is not an integer from ", least, " to ", most);
+      }
+      text = absl::StrCat(number);
+      return std::string();
+    };
+    return Option(option, value, what)->transform(CLI::Validator(check, ""));
+  }
   CLI::Option* Flag(const char* option, bool& value, const char* what) const {
     return app_.add_flag(option, value, what)->group(name_);
   }
@@ -52,8 +77,8 @@ void AddSharedOptions(CLI::App& app, Options& o) {
       ->required();
 
   const Group world(app, "World");
-  world.Option("--nodes", o.nodes, "Nodes [1]");
-  world.Option("--ranks-per-node", o.ranks_per_node, "Ranks on each node [1]");
+  world.Integer("--nodes", o.nodes, 1, kMostRanks, "Nodes [1]");
+  world.Integer("--ranks-per-node", o.ranks_per_node, 1, kMostRanks, "Ranks on each node [1]");
   world.Option("--topology", o.topology, "JSON file with the grid and its links");
   world.Option("--strategy", o.strategy, "replicated, gather or owner [owner]");
   world.Option("--layout", o.layout,
@@ -69,8 +94,8 @@ void AddSharedOptions(CLI::App& app, Options& o) {
   muon.Option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32 or bf16 [f32]");
   muon.Option("--coefficients", o.coefficients,
               "quintic, polar_express, you, or a JSON file with [[a, b, c], ...] [quintic]");
-  muon.Option("--iterations", o.iterations,
-              "Newton-Schulz iterations [5, or one per triple of the file]");
+  muon.Integer("--iterations", o.iterations, 1, kMostIterations,
+               "Newton-Schulz iterations [5, or one per triple of the file]");
   muon.Option("--segments", o.segments,
               "Gram segments such as 2,2,1; none for plain products; auto [auto]");
   muon.Option("--eps", o.eps,
@@ -90,9 +115,6 @@ void AddSharedOptions(CLI::App& app, Options& o) {
 }
 
 absl::StatusOr<Topology> TopologyOf(const Options& o) {
-  if (o.nodes < 0 || o.ranks_per_node < 0) {
-    return Refuse("--nodes and --ranks-per-node must be at least 1");
-  }
   Topology topology;
   if (o.topology.empty()) {
     topology.grid.nodes = std::max(o.nodes, 1);
@@ -152,7 +174,6 @@ absl::Status SetNewtonSchulz(const Options& o, NewtonSchulzOptions& ns) {
     return Refuse(absl::StrCat("--coefficients ", Quoted(o.coefficients),
                                " is neither quintic, polar_express, you nor an existing file"));
   }
-  if (o.iterations < 0) return Refuse("--iterations must be at least 1");
   ns.iterations = o.iterations != 0 ? o.iterations : iterations;
 
   if (o.segments == "none") {
@@ -187,7 +208,7 @@ absl::Status SetNewtonSchulz(const Options& o, NewtonSchulzOptions& ns) {
 void AddPlanOptions(CLI::App& app, Options& o) {
   AddSharedOptions(app, o);
   const Group output(app, "Output");
-  output.Option("--rank", o.plan_rank, "Show the lanes of one rank, op by op");
+  output.Integer("--rank", o.plan_rank, 0, kMostRanks - 1, "Show the lanes of one rank, op by op");
   output.Flag("--all", o.all, "List every matrix, not only the largest");
   output.Flag("--json", o.json, "The whole plan as JSON");
 }
@@ -197,16 +218,18 @@ void AddRunOptions(CLI::App& app, Options& o) {
   const Group run(app, "Run");
   run.Option("--gradients", o.gradients,
              "Safetensors file with the gradients of every step [seeded random]");
-  run.Option("--steps", o.steps, "Optimizer steps [3]");
-  run.Option("--seed", o.seed, "Of random gradients and of a manifest's weights [0]");
+  run.Integer("--steps", o.steps, 1, kMostSteps, "Optimizer steps [3]");
+  run.Integer("--seed", o.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max(),
+              "Of random gradients and of a manifest's weights [0]");
   run.Option("--transport", o.transport,
              "local (ranks are threads) or gloo (ranks are processes) [local]");
-  run.Option("--threads", o.threads, "Threads of each rank's products [1]");
+  run.Integer("--threads", o.threads, 1, kMostThreads, "Threads of each rank's products [1]");
   run.Option("--deadline", o.deadline, "Longest wait for a peer, in seconds [600]");
-  run.Option("--rank", o.rank, "With gloo: be this one rank, with --world and --store");
-  run.Option("--world", o.world, "Ranks in the world");
+  run.Integer("--rank", o.rank, 0, kMostRanks - 1,
+              "With gloo: be this one rank, with --world and --store");
+  run.Integer("--world", o.world, 1, kMostRanks, "Ranks in the world");
   run.Option("--store", o.store, "Directory that all ranks share, empty at the start");
-  run.Option("--error-fd", o.error_fd)->group("");
+  run.Integer("--error-fd", o.error_fd, 0, std::numeric_limits<int>::max())->group("");
 
   const Group output(app, "Output");
   output.Option("--out", o.out, "Write MODEL with its new weights to this safetensors file");
@@ -247,8 +270,6 @@ absl::StatusOr<Settings> SettingsOf(const Options& o) {
 }
 
 absl::Status CheckRunOptions(const Options& o, const Topology& topology) {
-  if (o.steps < 1) return Refuse("--steps must be at least 1");
-  if (o.threads < 1) return Refuse("--threads must be at least 1");
   if (!(o.deadline > 0) || !std::isfinite(o.deadline)) {
     return Refuse("--deadline must be a positive number of seconds");
   }
@@ -256,6 +277,10 @@ absl::Status CheckRunOptions(const Options& o, const Topology& topology) {
     return Refuse(absl::StrCat("--transport ", Quoted(o.transport), " is neither local nor gloo"));
   }
   const int size = topology.grid.size();
+  if (o.rank < 0 && size > kMostRanksHere) {
+    return Refuse(absl::StrCat(size, " ranks are more than the ", kMostRanksHere,
+                               " that run on one machine"));
+  }
   const bool one_of_several = o.rank != -1 || o.world != 0 || !o.store.empty();
   if (!one_of_several) return absl::OkStatus();
   if (o.transport != "gloo") return Refuse("--rank, --world and --store need --transport gloo");
@@ -266,7 +291,7 @@ absl::Status CheckRunOptions(const Options& o, const Topology& topology) {
     return Refuse(absl::StrCat("--world ", o.world, " against ", topology.grid.nodes, " nodes of ",
                                topology.grid.ranks_per_node, " ranks"));
   }
-  if (o.rank < 0 || o.rank >= o.world) {
+  if (o.rank >= o.world) {
     return Refuse(absl::StrCat("--rank ", o.rank, " is not one of the ", o.world, " ranks"));
   }
   return absl::OkStatus();

@@ -45,16 +45,34 @@ absl::Status RunLocal(const Session& session, RunReport& report) {
   return first;
 }
 
-absl::Status RunOneOfSeveral(const Session& session, RunReport& report) {
+absl::StatusOr<std::unique_ptr<Transport>> JoinOthers(const Session& session) {
   GlooTransportOptions options;
   options.rank = session.options.rank;
   options.size = session.options.world;
   options.store = session.options.store;
   options.deadline = session.settings.runtime.deadline;
-  WEFT_ASSIGN_OR_RETURN(const auto transport, CreateGlooTransport(options));
+  return CreateGlooTransport(options);
+}
+
+absl::Status RunOneOfSeveral(const Session& session, Transport& transport, RunReport& report) {
   std::optional<Progress> progress;
-  if (options.rank == 0) progress.emplace("steps", session.options.steps);
-  return RunRank(session, *transport, report, [&](int step) { progress->Advance(step); });
+  if (transport.rank() == 0) progress.emplace("steps", session.options.steps);
+  return RunRank(session, transport, report, [&](int step) { progress->Advance(step); });
+}
+
+// A store that is missing, no directory, or of an earlier run or another world; all else is the
+// network's or a peer's doing.
+bool IsBadStore(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsInvalidArgument(status);
+}
+
+void WarnOfLinks(const Session& session) {
+  const Topology& topology = session.settings.runtime.topology;
+  if (topology.intra == Link{} && topology.inter == Link{}) return;
+  Complain(absl::StrCat("warning: --transport gloo runs over the real connections; the links of ",
+                        session.options.topology, " are not emulated"),
+           0);
 }
 
 // What rank 0 does with the results.
@@ -92,14 +110,25 @@ int RunCommand(const Options& options, const std::vector<std::string>& arguments
     return Complain(std::string(session.status().message()), kBadInput, options.error_fd);
   }
   const bool several = options.transport == "gloo";
+  const bool is_launched = options.error_fd >= 0;
+  if (several && options.rank <= 0 && !is_launched) WarnOfLinks(*session);
   if (several && options.rank < 0) {
     const auto outcome = LaunchRanks(arguments, session->plan.topology.grid.size());
     if (!outcome.ok()) return Complain(std::string(outcome.status().message()), kFailed);
     return outcome->exit_code == 0 ? 0 : Complain(outcome->error, outcome->exit_code);
   }
   RunReport report;
-  const absl::Status status =
-      several ? RunOneOfSeveral(*session, report) : RunLocal(*session, report);
+  absl::Status status;
+  if (several) {
+    const auto transport = JoinOthers(*session);
+    if (!transport.ok()) {
+      return Complain(std::string(transport.status().message()),
+                      IsBadStore(transport.status()) ? kBadInput : kFailed, options.error_fd);
+    }
+    status = RunOneOfSeveral(*session, **transport, report);
+  } else {
+    status = RunLocal(*session, report);
+  }
   if (!status.ok()) {
     return Complain(std::string(status.message()), kFailed, options.error_fd);
   }
