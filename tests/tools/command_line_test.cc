@@ -14,7 +14,10 @@ namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 Finished Weft(const std::vector<std::string>& arguments) {
@@ -220,6 +223,23 @@ TEST_F(CommandLine, PlanPrintsRanksAndMatrices) {
   EXPECT_EQ(again.out, plan.out);
 }
 
+// Tensors are shown as the file has them, under one name of their rule.
+TEST_F(CommandLine, PlanShowsTensorsAsTheFileHasThem) {
+  const Finished plan = Weft({"plan", model_, "--nodes", "2", "--all"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  for (const char* row :
+       {"h\\.0\\.square +8 x 8 +F32 +Muon", "h\\.1\\.bf16 +6 x 10 +BF16 +Muon",
+        "h\\.2\\.half +5 x 6 +F16 as f32 +Muon", "h\\.2\\.double +6 x 4 +F64 as f32 +Muon",
+        "h\\.1\\.conv +2 x 3 x 1 x 2 +F32 +AdamW +all .* AdamW: all-reduce",
+        "h\\.2\\.scalar +scalar +F32 +AdamW"}) {
+    EXPECT_THAT(plan.out, ContainsRegex(row));
+  }
+  const Finished lanes = Weft({"plan", model_, "--nodes", "2", "--rank", "1"});
+  for (const Finished& run : {plan, lanes}) {
+    EXPECT_THAT(run.out, Not(AnyOf(HasSubstr("element-wise"), HasSubstr("elementwise"))));
+  }
+}
+
 TEST_F(CommandLine, PlanShowsTheLanesOfOneRank) {
   const Finished plan =
       Weft({"plan", model_, "--nodes", "2", "--ranks-per-node", "2", "--rank", "3"});
@@ -248,7 +268,7 @@ TEST_F(CommandLine, PlanOfALargeModelIsShortUnlessAskedForAll) {
   const Finished full = Weft({"plan", manifest, "--ranks-per-node", "4", "--all"});
   ASSERT_EQ(brief.exit_code, 0) << brief.err;
   EXPECT_LT(lines(brief.out), 40);
-  EXPECT_THAT(brief.out, HasSubstr("288 cheaper matrices"));
+  EXPECT_THAT(brief.out, HasSubstr("288 cheaper tensors"));
   EXPECT_GT(lines(full.out), 300);
   EXPECT_THAT(full.out, HasSubstr("h.299.w"));
 }

@@ -18,6 +18,7 @@ namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<std::string> Weft(const std::vector<std::string>& arguments) {
   std::vector<std::string> all = {WEFT_TOOL};
@@ -213,8 +214,39 @@ TEST_F(RunOnce, TableNamesRoutingAndMeasures) {
   for (const char* text :
        {"12 of 15 tensors updated", "8  Muon: 2-D", "1  AdamW: --adamw ^wte$", "1  AdamW: 4-D",
         "copied: dtype I64", "copied: no elements", "exposed communication", "imbalance",
-        "host per job", "inter bytes", "NS runs", "worst: "}) {
+        "host per job", "inter bytes", "NS runs", "worst: ", "2 x 1 ranks, transport local",
+        "replicas: the weights of all 2 ranks were compared, their bits are equal"}) {
     EXPECT_THAT(run.out, HasSubstr(text));
+  }
+  EXPECT_THAT(run.out, Not(HasSubstr("element-wise")));
+}
+
+// The worst tensor stands first, and is the one that the last line names.
+TEST_F(RunOnce, TheTableOfVerifyBeginsWithTheWorst) {
+  const Finished run = RunProgram(Weft({"run", model_, "--verify", "--verbose"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const std::string header = "of the weight\n";
+  const std::size_t first = run.out.find(header);
+  ASSERT_NE(first, std::string::npos);
+  const std::string table = run.out.substr(first + header.size());
+  EXPECT_THAT(table, HasSubstr("\nworst: " + table.substr(0, table.find(' ')) + ", "));
+  EXPECT_THAT(run.out, Not(HasSubstr("replicas: ")));  // one rank has nothing to compare with
+}
+
+TEST_F(RunOnce, GlooSaysThatItEmulatesNoLinks) {
+  const std::string topology = folder_ / "topology.json";
+  for (const bool links : {true, false}) {
+    WriteAll(topology, std::string(R"({"nodes": 1, "ranks_per_node": 2)") +
+                           (links ? R"(, "intra": {"latency_us": 10}})" : "}"));
+    const Finished run =
+        RunProgram(Weft({"run", model_, "--transport", "gloo", "--topology", topology}));
+    EXPECT_EQ(run.exit_code, 0);
+    EXPECT_THAT(run.out, HasSubstr("transport gloo"));
+    EXPECT_EQ(run.err, links
+                           ? "weft: warning: --transport gloo runs over the real connections; the "
+                             "links of " +
+                                 topology + " are not emulated\n"
+                           : "");
   }
 }
 

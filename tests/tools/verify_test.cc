@@ -67,6 +67,26 @@ TEST_F(VerifyTest, FindsOneWrongElementNamesItsMatrixAndIgnoresOthers) {
   }
 }
 
+// A large error of which much is allowed is not the worst one.
+TEST_F(VerifyTest, TheWorstUsesMostOfWhatIsAllowed) {
+  const VerifyReport verify = Verify(session_, report_);
+  for (const MatrixCheck& check : verify.matrices) {
+    EXPECT_LE(check.Used(), verify.matrices[verify.worst].Used());
+    EXPECT_LE(check.Used(), 1);
+  }
+  MatrixCheck tight, loose, failed, lost;
+  tight.error = 2e-5, tight.bound = 1e-4, tight.ok = true;
+  loose.error = 1e-2, loose.bound = 0.1, loose.ok = true;
+  failed.error = 2, failed.bound = 1;
+  lost.error = std::numeric_limits<double>::quiet_NaN(), lost.bound = 1;
+  const std::vector<MatrixCheck> order = {lost, failed, tight, loose};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    for (std::size_t j = 0; j < order.size(); ++j) {
+      EXPECT_EQ(Worse(order[i], order[j]), i < j) << i << " " << j;
+    }
+  }
+}
+
 TEST_F(VerifyTest, FindsAMissingUpdateAndNotANumber) {
   const RoutedMatrix& first = session_.routing.matrices[0];
   InitialWeights(session_, first, 0, first.rows * first.cols, Floats(0));

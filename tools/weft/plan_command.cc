@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tools/weft/commands.h"
+#include "tools/weft/names.h"
 #include "tools/weft/session.h"
 #include "tools/weft/table.h"
 
@@ -81,7 +82,8 @@ void PrintRanks(const Plan& plan, bool all, std::ostream& out) {
       << BytesText(static_cast<double>(inter)) << " per step\n\n";
 }
 
-void PrintMatrices(const Plan& plan, bool all, std::ostream& out) {
+void PrintMatrices(const Session& session, bool all, std::ostream& out) {
+  const Plan& plan = session.plan;
   std::vector<std::size_t> order(plan.matrices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   if (!all) {
@@ -90,18 +92,18 @@ void PrintMatrices(const Plan& plan, bool all, std::ostream& out) {
     });
     if (order.size() > kFewMatrices) order.resize(kFewMatrices);
   }
-  Table table({"matrix", "shape", "<dtype", "<rule", "owner", "compute", "<path"});
+  Table table({"tensor", "shape", "<dtype", "<rule", "owner", "compute", "<path"});
   for (const std::size_t i : order) {
     const PlanMatrix& matrix = plan.matrices[i];
-    table.Add({matrix.name, absl::StrCat(matrix.rows, " x ", matrix.cols),
-               std::string(Name(matrix.dtype)), std::string(Name(matrix.rule)),
-               matrix.owner < 0 ? "all" : absl::StrCat(matrix.owner), FlopsText(matrix.flops),
-               matrix.path});
+    const ModelTensor& tensor = session.model.tensors[session.routing.matrices[i].tensor];
+    table.Add({matrix.name, ShapeName(tensor), DtypeName(tensor, matrix.dtype),
+               RuleName(matrix.rule), matrix.owner < 0 ? "all" : absl::StrCat(matrix.owner),
+               FlopsText(matrix.flops), PathName(matrix.path)});
   }
   table.Print(out);
   if (order.size() < plan.matrices.size()) {
     out << "... and " << plan.matrices.size() - order.size()
-        << " cheaper matrices; --all shows them\n";
+        << " cheaper tensors; --all shows them\n";
   }
   for (const PlanMatrix& matrix : plan.matrices) {
     if (!matrix.fallback.empty()) {
@@ -120,7 +122,7 @@ void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
                  "<trigger", "<after"});
     for (const std::int32_t index : ops) {
       const Op& op = plan.ops[index];
-      table.Add({absl::StrCat(index), std::string(Name(op.kind)),
+      table.Add({absl::StrCat(index), KindName(op.kind),
                  op.matrix < 0 ? "-" : plan.matrices[op.matrix].name, plan.groups[op.group].name,
                  op.root < 0 ? "-" : absl::StrCat(op.root), std::string(Name(op.source)),
                  std::string(Name(op.target)),
@@ -149,7 +151,7 @@ int PlanCommand(const Options& options) {
   } else {
     PrintHead(*session, std::cout);
     PrintRanks(plan, options.all, std::cout);
-    PrintMatrices(plan, options.all, std::cout);
+    PrintMatrices(*session, options.all, std::cout);
   }
   return std::cout.flush() ? 0 : Complain("cannot write to stdout", kFailed);
 }

@@ -44,7 +44,7 @@ class RankRunner {
 
  private:
   absl::Status CollectWeights(RunReport& report);
-  absl::Status CompareReplicas();
+  absl::Status CompareReplicas(RunReport& report);
   // This rank's rows of a matrix, and the bytes that `rank` holds of it.
   std::int64_t FirstRow(std::size_t matrix) const;
   std::int64_t HeldBytes(std::size_t matrix, int rank) const;
@@ -135,9 +135,11 @@ absl::Status RankRunner::Step(std::int64_t step, RunReport& report) {
   return absl::OkStatus();
 }
 
-absl::Status RankRunner::CompareReplicas() {
+absl::Status RankRunner::CompareReplicas(RunReport& report) {
+  bool any = false;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     if (session_.plan.matrices[i].layout != Layout::kReplicated) continue;
+    any = true;
     checksum_ = Checksum(checksum_, weights_[i]->data(), weights_[i]->bytes());
   }
   checksums_.resize(transport_.size());
@@ -151,6 +153,7 @@ absl::Status RankRunner::CompareReplicas() {
           absl::StrCat("rank ", rank, " ended with other weights than rank 0"));
     }
   }
+  if (any) report.equal_replicas = transport_.size();
   return absl::OkStatus();
 }
 
@@ -182,7 +185,7 @@ absl::Status RankRunner::Finish(RunReport& report) {
   const Options& options = session_.options;
   if (!options.trace.empty()) WEFT_RETURN_IF_ERROR(runtime_->WriteTrace(options.trace));
   if (rank_ == 0) report.counters = runtime_->Counters();
-  if (options.verify && world_ != nullptr) WEFT_RETURN_IF_ERROR(CompareReplicas());
+  if (options.verify && world_ != nullptr) WEFT_RETURN_IF_ERROR(CompareReplicas(report));
   if (options.verify || !options.out.empty()) WEFT_RETURN_IF_ERROR(CollectWeights(report));
   if (world_ == nullptr) return absl::OkStatus();
   // No rank leaves while another still needs it.

@@ -18,6 +18,8 @@ struct RunReport {
   // Rank 0's time inside Submit() and from Step() to delivery; making gradients is left out.
   std::vector<double> step_seconds;
   std::vector<MatrixCounters> counters;  // of rank 0
+  // Ranks whose replicated weights were compared and have equal bits; 0 when they were not.
+  int equal_replicas = 0;
   // By routed matrix: whole, in the working type. Only where --out or --verify asks for them.
   std::vector<std::vector<std::byte>> weights;
 };

@@ -1,12 +1,12 @@
 #include "tools/weft/report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tools/weft/names.h"
 #include "tools/weft/table.h"
 
 namespace weft::tool {
@@ -67,45 +67,42 @@ Summary Summarize(const RunReport& report) {
   return s;
 }
 
-void PrintVerify(const VerifyReport& verify, bool verbose, std::ostream& out) {
+void PrintVerify(const RunReport& report, const VerifyReport& verify, bool verbose,
+                 std::ostream& out) {
   constexpr std::size_t kFew = 10;
   std::vector<const MatrixCheck*> order;
   for (const MatrixCheck& check : verify.matrices) order.push_back(&check);
-  if (!verbose) {
-    // Failures first, then by error; NaN counts as the largest.
-    const auto rank = [](const MatrixCheck* check) {
-      return std::isnan(check->error) ? HUGE_VAL : check->error;
-    };
-    std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
-      if (a->ok != b->ok) return !a->ok;
-      return rank(a) > rank(b);
-    });
-    if (order.size() > kFew) order.resize(kFew);
-  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return Worse(*a, *b); });
+  if (!verbose && order.size() > kFew) order.resize(kFew);
   out << "\nagainst the serial float64 update (relative Frobenius errors):\n";
-  Table table({"matrix", "of the change", "allowed", "of the weight", "<"});
+  Table table({"tensor", "of the change", "allowed", "used", "of the weight", "<"});
   for (const MatrixCheck* check : order) {
     table.Add({check->name, NumberText(check->error), NumberText(check->bound),
-               NumberText(check->weight_error), check->ok ? "" : "BEYOND"});
+               NumberText(check->Used()), NumberText(check->weight_error),
+               check->ok ? "" : "BEYOND"});
   }
   table.Print(out);
   if (order.size() < verify.matrices.size()) {
     out << "... and " << verify.matrices.size() - order.size()
-        << " matrices with smaller errors; --verbose shows them\n";
+        << " tensors that used less; --verbose shows them\n";
   }
   const MatrixCheck& worst = verify.matrices[verify.worst];
-  out << "worst: " << NumberText(worst.error) << " of " << NumberText(worst.bound) << " allowed, "
-      << worst.name << "\n";
+  out << "worst: " << worst.name << ", " << NumberText(worst.Used()) << " of what is allowed\n";
+  if (report.equal_replicas > 0) {
+    out << "replicas: the weights of all " << report.equal_replicas
+        << " ranks were compared, their bits are equal\n";
+  }
 }
 
 void PrintCounters(const RunReport& report, std::ostream& out) {
   out << "\n";
   Table table(
-      {"matrix (rank 0)", "updates", "NS runs", "collectives", "bytes", "<path", "<fallback"});
+      {"tensor (rank 0)", "updates", "NS runs", "collectives", "bytes", "<path", "<fallback"});
   for (const MatrixCounters& counters : report.counters) {
     table.Add({counters.name, absl::StrCat(counters.updates), absl::StrCat(counters.ns_runs),
                absl::StrCat(counters.collectives), BytesText(static_cast<double>(counters.bytes)),
-               counters.path, counters.fallback});
+               PathName(counters.path), counters.fallback});
   }
   table.Print(out);
 }
@@ -126,26 +123,25 @@ void PrintReport(const Session& session, const RunReport& report,
       out << "fallback: " << matrix.name << ": " << matrix.fallback << "\n";
     }
   }
-  out << "\n";
-  Table table({"per step, slowest rank", "median"});
-  table.Add({"ranks", absl::StrCat(grid.nodes, " x ", grid.ranks_per_node)});
-  table.Add({"strategy", std::string(Name(session.plan.strategy))});
-  table.Add({"layout", std::string(Name(session.settings.layout))});
-  table.Add({"steps", absl::StrCat(report.step_seconds.size())});
-  table.Add({"step (rank 0)", SecondsText(s.step)});
-  table.Add({"optimizer", SecondsText(s.optimizer)});
-  table.Add({"exposed communication", SecondsText(s.exposed)});
-  table.Add({"Newton-Schulz", SecondsText(s.ns)});
-  table.Add({"compute lane", SecondsText(s.compute)});
-  table.Add({"intra lane", SecondsText(s.intra_seconds)});
-  table.Add({"inter lane", SecondsText(s.inter_seconds)});
-  table.Add({"intra bytes, all ranks", BytesText(s.intra_bytes)});
-  table.Add({"inter bytes, all ranks", BytesText(s.inter_bytes)});
-  table.Add({"imbalance", NumberText(s.imbalance)});
-  table.Add({"host per job", absl::StrCat(NumberText(s.host), " us")});
+  out << "world: " << grid.nodes << " x " << grid.ranks_per_node << " ranks, transport "
+      << session.options.transport << "; strategy " << std::string(Name(session.plan.strategy))
+      << ", layout " << std::string(Name(session.settings.layout)) << "; "
+      << report.step_seconds.size() << " steps\n\n";
+  Table table({"per step", "median", "<of"});
+  table.Add({"step", SecondsText(s.step), "rank 0"});
+  table.Add({"optimizer", SecondsText(s.optimizer), "all ranks"});
+  table.Add({"exposed communication", SecondsText(s.exposed), "slowest rank"});
+  table.Add({"Newton-Schulz", SecondsText(s.ns), "slowest rank"});
+  table.Add({"compute lane", SecondsText(s.compute), "slowest rank"});
+  table.Add({"intra lane", SecondsText(s.intra_seconds), "slowest rank"});
+  table.Add({"inter lane", SecondsText(s.inter_seconds), "slowest rank"});
+  table.Add({"intra bytes", BytesText(s.intra_bytes), "all ranks together"});
+  table.Add({"inter bytes", BytesText(s.inter_bytes), "all ranks together"});
+  table.Add({"imbalance", NumberText(s.imbalance), "all ranks"});
+  table.Add({"host per job", absl::StrCat(NumberText(s.host), " us"), "slowest rank"});
   table.Print(out);
   if (session.options.verbose) PrintCounters(report, out);
-  if (verify) PrintVerify(*verify, session.options.verbose, out);
+  if (verify) PrintVerify(report, *verify, session.options.verbose, out);
 }
 
 void PrintReportJson(const Session& session, const RunReport& report,
@@ -181,7 +177,7 @@ void PrintReportJson(const Session& session, const RunReport& report,
     ordered_json matrices = ordered_json::array();
     for (const MatrixCounters& counters : report.counters) {
       matrices.push_back({{"name", counters.name},
-                          {"path", counters.path},
+                          {"path", PathName(counters.path)},
                           {"fallback", counters.fallback},
                           {"updates", counters.updates},
                           {"ns_runs", counters.ns_runs},
@@ -196,12 +192,14 @@ void PrintReportJson(const Session& session, const RunReport& report,
       checks.push_back({{"name", check.name},
                         {"error", check.error},
                         {"allowed", check.bound},
+                        {"used", check.Used()},
                         {"weight_error", check.weight_error},
                         {"ok", check.ok}});
     }
     json["verify"] = {{"ok", verify->ok},
                       {"worst", verify->matrices[verify->worst].name},
-                      {"error", verify->matrices[verify->worst].error},
+                      {"used", verify->matrices[verify->worst].Used()},
+                      {"equal_replicas", report.equal_replicas},
                       {"matrices", checks}};
   }
   out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << "\n";

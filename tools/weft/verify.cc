@@ -150,6 +150,15 @@ class MatrixReplay {
 
 }  // namespace
 
+double MatrixCheck::Used() const {
+  if (error == 0) return 0;
+  return std::isnan(error) || bound == 0 ? HUGE_VAL : error / bound;
+}
+
+bool Worse(const MatrixCheck& a, const MatrixCheck& b) {
+  return a.ok != b.ok ? !a.ok : a.Used() > b.Used();
+}
+
 VerifyReport Verify(const Session& session, const RunReport& report) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   VerifyReport result;
@@ -159,11 +168,7 @@ VerifyReport Verify(const Session& session, const RunReport& report) {
     for (int step = 0; step < session.options.steps; ++step) replay.Step(step, threads);
     result.matrices.push_back(replay.Compare(report.weights[i]));
     const MatrixCheck& check = result.matrices.back();
-    const MatrixCheck& worst = result.matrices[result.worst];
-    // A check that failed, then the one nearest to its bound; NaN errors fail.
-    const bool worse =
-        check.ok != worst.ok ? !check.ok : check.error * worst.bound > worst.error * check.bound;
-    if (worse) result.worst = i;
+    if (Worse(check, result.matrices[result.worst])) result.worst = i;
     result.ok = result.ok && check.ok;
     progress.Advance(static_cast<std::int64_t>(i) + 1);
   }

@@ -19,11 +19,18 @@ struct MatrixCheck {
   // ||W - R||_F / ||R||_F.
   double weight_error = 0;
   bool ok = false;
+
+  // error / bound, what has been used up of what is allowed; infinite for an error that is no
+  // number or that nothing allows. At most 1 where ok.
+  double Used() const;
 };
+
+// The order in which checks matter: those that failed, then by Used().
+bool Worse(const MatrixCheck& a, const MatrixCheck& b);
 
 struct VerifyReport {
   std::vector<MatrixCheck> matrices;  // in the plan's order
-  std::size_t worst = 0;              // largest error / bound
+  std::size_t worst = 0;              // the first that no other is Worse() than
   bool ok = true;
 };
 
