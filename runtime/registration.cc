@@ -1,14 +1,17 @@
 #include "runtime/registration.h"
 
+#include <algorithm>
+#include <charconv>
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 
@@ -18,39 +21,91 @@ namespace {
 using base::View;
 
 // Every bit of it: ranks that differ in the last one compute different weights.
-std::string Exact(double value) { return absl::StrFormat("%.17g", value); }
+std::string Exact(double value) {
+  char text[32];  // the shortest that reads back as `value` has at most 24 characters
+  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
 
 absl::Status Bad(const MatrixSpec& spec, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "': ", what));
 }
 
-std::string Describe(const NewtonSchulzOptions& options) {
-  std::string text = absl::StrCat(
-      "iterations ", options.iterations, ", operands ", View(Name(options.operand_type)),
-      ", segments [", absl::StrJoin(options.segments, ","), "], floor ", Exact(options.norm_floor),
-      options.clamp_to_floor ? " clamped" : "", ", coefficients");
-  for (const Triple& triple : options.coefficients.triples) {
-    absl::StrAppend(&text, " (", Exact(triple.a), ",", Exact(triple.b), ",", Exact(triple.c), ")");
-  }
-  return text;
+const char* Text(bool value) { return value ? "true" : "false"; }
+
+template <typename Items, typename Format>
+std::string List(const Items& items, Format format) {
+  return absl::StrCat("[", absl::StrJoin(items, ",", format), "]");
+}
+std::string List(const std::vector<int>& items) { return List(items, absl::AlphaNumFormatter()); }
+
+// Fields of a manifest's line, "name=value", in the spelling of the options.
+using Fields = std::vector<std::string>;
+
+template <typename Value>
+void Add(Fields& fields, absl::string_view name, const Value& value) {
+  fields.push_back(absl::StrCat(name, "=", value));
 }
 
-std::string Describe(const Rule& rule) {
+void Describe(const NewtonSchulzOptions& options, Fields& fields) {
+  Add(fields, "iterations", options.iterations);
+  Add(fields, "operand_type", View(Name(options.operand_type)));
+  Add(fields, "segments", List(options.segments));
+  Add(fields, "norm_floor", Exact(options.norm_floor));
+  Add(fields, "clamp_to_floor", Text(options.clamp_to_floor));
+  Add(fields, "coefficients",
+      List(options.coefficients.triples, [](std::string* out, const Triple& triple) {
+        absl::StrAppend(out, "(", Exact(triple.a), " ", Exact(triple.b), " ", Exact(triple.c), ")");
+      }));
+}
+
+void Describe(const Rule& rule, Fields& fields) {
   if (const auto* muon = std::get_if<MuonOptions>(&rule)) {
-    return absl::StrCat("muon lr ", Exact(muon->lr), ", momentum ", Exact(muon->momentum),
-                        muon->nesterov ? ", nesterov" : "", ", weight decay ",
-                        Exact(muon->weight_decay), ", scale ",
-                        muon->scale == Scale::kOriginal ? "original" : "match_rms_adamw", ", ",
-                        Describe(muon->newton_schulz));
+    Add(fields, "rule", "Muon");
+    Add(fields, "lr", Exact(muon->lr));
+    Add(fields, "momentum", Exact(muon->momentum));
+    Add(fields, "nesterov", Text(muon->nesterov));
+    Add(fields, "weight_decay", Exact(muon->weight_decay));
+    Add(fields, "scale", muon->scale == Scale::kOriginal ? "original" : "match_rms_adamw");
+    Describe(muon->newton_schulz, fields);
+  } else if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) {
+    Add(fields, "rule", "AdamW");
+    Add(fields, "lr", Exact(adamw->lr));
+    Add(fields, "beta1", Exact(adamw->beta1));
+    Add(fields, "beta2", Exact(adamw->beta2));
+    Add(fields, "eps", Exact(adamw->eps));
+    Add(fields, "weight_decay", Exact(adamw->weight_decay));
+  } else {
+    const auto& custom = std::get<CustomRule>(rule);
+    Add(fields, "rule", "custom");
+    Add(fields, "state_bytes_per_element", custom.state_bytes_per_element);
+    Add(fields, "flops", Exact(custom.flops));
   }
-  if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) {
-    return absl::StrCat("adamw lr ", Exact(adamw->lr), ", betas ", Exact(adamw->beta1), " ",
-                        Exact(adamw->beta2), ", eps ", Exact(adamw->eps), ", weight decay ",
-                        Exact(adamw->weight_decay));
+}
+
+constexpr char kFieldEnd = '\t';
+
+// Two lines about one thing that differ: its first field that does, with both values; of lists as
+// long as each other, the first item that does.
+std::string FirstDifference(const std::string& mine, const std::string& other, int other_rank) {
+  const Fields a = absl::StrSplit(mine, kFieldEnd), b = absl::StrSplit(other, kFieldEnd);
+  std::size_t f = 0;
+  while (f + 1 < std::min(a.size(), b.size()) && a[f] == b[f]) ++f;
+  using Pair = std::pair<std::string, std::string>;
+  Pair x = absl::StrSplit(a[f], absl::MaxSplits('=', 1));
+  Pair y = absl::StrSplit(b[f], absl::MaxSplits('=', 1));
+  const Fields these = absl::StrSplit(x.second, ','), those = absl::StrSplit(y.second, ',');
+  if (these.size() > 1 && these.size() == those.size()) {
+    std::size_t i = 0;
+    while (these[i] == those[i]) ++i;
+    const auto bare = [](absl::string_view item) {
+      return std::string(absl::StripSuffix(absl::StripPrefix(item, "["), "]"));
+    };
+    absl::StrAppend(&x.first, "[", i, "]");
+    x.second = bare(these[i]);
+    y.second = bare(those[i]);
   }
-  const auto& custom = std::get<CustomRule>(rule);
-  return absl::StrCat("custom, state ", custom.state_bytes_per_element,
-                      " bytes per element, flops ", Exact(custom.flops));
+  return absl::StrCat(a[0], ": rank 0 has ", x.first, " ", x.second, ", rank ", other_rank, " has ",
+                      y.second);
 }
 
 }  // namespace
@@ -163,24 +218,33 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
 
 std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
                                   const RuntimeOptions& options) {
-  std::vector<std::string> lines;
+  const std::string separator(1, kFieldEnd);
   const Topology& topology = options.topology;
-  lines.push_back(absl::StrCat(
-      "options: grid ", topology.grid.nodes, " x ", topology.grid.ranks_per_node, ", nics ",
-      topology.nics_per_node, ", intra ", Exact(topology.intra.latency_us), " us ",
-      Exact(topology.intra.gigabytes_per_second), " GB/s, inter ", Exact(topology.inter.latency_us),
-      " us ", Exact(topology.inter.gigabytes_per_second), " GB/s, strategy ",
-      View(Name(options.strategy)), options.strict ? ", strict" : "", ", missing gradient ",
-      options.missing_gradient == MissingGradient::kError ? "error" : "zero",
-      options.trace ? ", traced" : ""));
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    const MatrixSpec& spec = specs[i];
-    lines.push_back(absl::StrCat(
-        "matrix ", i, " '", spec.name, "' ", spec.rows, " x ", spec.cols, " ",
-        View(Name(spec.dtype)), ", ", View(Name(spec.layout)),
-        spec.shard_rows.empty() ? "" : absl::StrCat(" [", absl::StrJoin(spec.shard_rows, ","), "]"),
-        ", gradient ", View(Name(spec.gradient)), ", layer ", spec.layer, ", ",
-        Describe(spec.rule)));
+  Fields fields = {"options"};
+  Add(fields, "nodes", topology.grid.nodes);
+  Add(fields, "ranks_per_node", topology.grid.ranks_per_node);
+  Add(fields, "nics_per_node", topology.nics_per_node);
+  Add(fields, "intra latency_us", Exact(topology.intra.latency_us));
+  Add(fields, "intra gigabytes_per_second", Exact(topology.intra.gigabytes_per_second));
+  Add(fields, "inter latency_us", Exact(topology.inter.latency_us));
+  Add(fields, "inter gigabytes_per_second", Exact(topology.inter.gigabytes_per_second));
+  Add(fields, "strategy", View(Name(options.strategy)));
+  Add(fields, "strict", Text(options.strict));
+  Add(fields, "missing_gradient",
+      options.missing_gradient == MissingGradient::kError ? "error" : "zero");
+  Add(fields, "trace", Text(options.trace));
+  std::vector<std::string> lines = {absl::StrJoin(fields, separator)};
+  for (const MatrixSpec& spec : specs) {
+    fields = {absl::StrCat("matrix '", spec.name, "'")};
+    Add(fields, "rows", spec.rows);
+    Add(fields, "cols", spec.cols);
+    Add(fields, "dtype", View(Name(spec.dtype)));
+    Add(fields, "layout", View(Name(spec.layout)));
+    Add(fields, "shard_rows", List(spec.shard_rows, absl::AlphaNumFormatter()));
+    Add(fields, "gradient", View(Name(spec.gradient)));
+    Add(fields, "layer", spec.layer);
+    Describe(spec.rule, fields);
+    lines.push_back(absl::StrJoin(fields, separator));
   }
   return lines;
 }
@@ -195,12 +259,19 @@ absl::Status CompareManifests(const std::vector<std::string>& manifests) {
   const auto line = [&](std::size_t rank, std::size_t i) {
     return i < lines[rank].size() ? lines[rank][i] : std::string("nothing");
   };
+  const auto subject = [](const std::string& text) { return text.substr(0, text.find(kFieldEnd)); };
   for (std::size_t i = 0; i < longest; ++i) {
     for (std::size_t rank = 1; rank < lines.size(); ++rank) {
-      if (line(rank, i) == line(0, i)) continue;
+      const std::string mine = line(0, i), other = line(rank, i);
+      if (other == mine) continue;
+      // The options of all ranks are in line 0.
+      const std::string difference =
+          subject(mine) == subject(other)
+              ? FirstDifference(mine, other, static_cast<int>(rank))
+              : absl::StrCat("at place ", i - 1, " rank 0 has ", subject(mine), ", rank ", rank,
+                             " has ", subject(other));
       return absl::InvalidArgumentError(
-          absl::StrCat("ranks registered different things: rank 0 has ", line(0, i), "; rank ",
-                       rank, " has ", line(rank, i)));
+          absl::StrCat("ranks registered different things: ", difference));
     }
   }
   return absl::OkStatus();

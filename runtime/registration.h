@@ -26,12 +26,13 @@ void CompleteSpec(MatrixSpec& spec, int world);
 absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs,
                                             const RuntimeOptions& options);
 
-// Everything that must be equal on all ranks, one line per item: the options, then each matrix.
+// Everything that must be equal on all ranks, one line per item: the options, then each matrix. A
+// line is what it is about, then fields "name=value", between tabs.
 std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
                                   const RuntimeOptions& options);
 
 // Compares all ranks' manifests (lines joined by '\n', in rank order). InvalidArgument names the
-// first line that differs, with rank 0's and the first differing rank's text.
+// first field that differs, with rank 0's and the first differing rank's value.
 absl::Status CompareManifests(const std::vector<std::string>& manifests);
 
 }  // namespace weft::runtime
