@@ -24,7 +24,8 @@ struct Completion {
 };
 
 // Thread-safe; one queue may serve several consumers. Given to a runtime in its options, it must
-// outlive the runtime.
+// outlive the runtime. A queue is one rank's: a completion does not say whose it is, so ranks that
+// are threads of one process need one each.
 class CompletionQueue {
  public:
   explicit CompletionQueue(Clock& clock = Clock::Steady()) : clock_(clock) {}

@@ -109,7 +109,10 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
 // checkpoint. Refused calls (bad input) change nothing.
 class Runtime {
  public:
-  // `device` and `transport` must outlive the runtime. InvalidArgument names the option.
+  // `device` and `transport` must outlive the runtime. The order of destruction is runtime,
+  // transport, device: the runtime's collectives run on the transport, and the transport's
+  // operations in the device's streams. Each rank has its own of all three. InvalidArgument names
+  // the option.
   static absl::StatusOr<std::unique_ptr<Runtime>> Create(const RuntimeOptions& options,
                                                          Device& device, Transport& transport);
 
@@ -127,13 +130,17 @@ class Runtime {
   // final: AddMatrix() and Commit() return it from then on.
   virtual absl::Status Commit() = 0;
 
+  // Reductions are issued in plan order, from the matrix registered last to the first, as backward
+  // passes yield gradients: until the jobs of all later matrices have been submitted, a job's
+  // Wait(Stage::kReduced) and WaitOn() may refuse. Collect the jobs and wait when all are in.
   // NotFound for an unknown matrix, AlreadyExists for a second gradient in one step,
   // InvalidArgument for a null gradient or a rate that is not finite.
   virtual absl::StatusOr<Job> Submit(const MatrixJob& job) = 0;
 
   // Closes the step: everything planned is issued. Matrices without a job are handled by
   // options.missing_gradient (with kError this rank's Step() returns FailedPrecondition naming
-  // them, and the step changes nothing on any rank). Weights are not written before work that
+  // them, and the step changes nothing on any rank; it is closed all the same, steps() has grown, and
+  // the next Submit() is of the next step). Weights are not written before work that
   // `caller` holds now has run; null means the caller's reads are done.
   virtual absl::Status Step(Stream* caller = nullptr) = 0;
 

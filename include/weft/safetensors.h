@@ -2,6 +2,7 @@
 // an 8-byte little-endian header length, a JSON header, the tensors' bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>

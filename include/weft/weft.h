@@ -11,6 +11,7 @@
 #include "weft/metrics.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
+#include "weft/safetensors.h"
 #include "weft/topology.h"
 #include "weft/topology_file.h"
 #include "weft/transport.h"
