@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "train_gpt/data.h"
 #include "train_gpt/report.h"
 #include "train_gpt/trainer.h"
@@ -134,6 +135,16 @@ absl::StatusOr<Run> Train(const TrainerOptions& base, const Corpus& corpus, cons
   return run;
 }
 
+// A link class that is not emulated costs what copying in memory costs.
+std::string LinkText(const weft::Link& link) {
+  if (link == weft::Link{}) return "as fast as memory";
+  std::string text = absl::StrFormat("%g us", link.latency_us);
+  if (link.gigabytes_per_second > 0) {
+    absl::StrAppendFormat(&text, ", %g GB/s", link.gigabytes_per_second);
+  }
+  return text;
+}
+
 void PrintSetting(const TrainerOptions& options) {
   std::int64_t weights = 0, hidden = 0;
   for (const Parameter& parameter : GptParameters(options.model)) {
@@ -143,14 +154,13 @@ void PrintSetting(const TrainerOptions& options) {
   const weft::Topology& topology = options.topology;
   std::printf(
       "GPT: %d blocks, width %d, %d heads, context %d; %lld weights, %lld of them hidden matrices\n"
-      "World: %d nodes x %d ranks; emulated links: intra %g us, %g GB/s; inter %g us, %g GB/s\n"
+      "World: %d nodes x %d ranks; emulated links: intra %s; inter %s\n"
       "Run: %d steps of %d x %d sequences; peak rates Muon %g, AdamW %g; seed %llu\n\n",
       options.model.blocks, options.model.width, options.model.heads, options.model.context,
       static_cast<long long>(weights), static_cast<long long>(hidden), topology.grid.nodes,
-      topology.grid.ranks_per_node, topology.intra.latency_us, topology.intra.gigabytes_per_second,
-      topology.inter.latency_us, topology.inter.gigabytes_per_second, options.steps,
-      topology.grid.size(), options.batch_per_rank, options.muon.lr, options.adamw.lr,
-      static_cast<unsigned long long>(options.seed));
+      topology.grid.ranks_per_node, LinkText(topology.intra).c_str(),
+      LinkText(topology.inter).c_str(), options.steps, topology.grid.size(), options.batch_per_rank,
+      options.muon.lr, options.adamw.lr, static_cast<unsigned long long>(options.seed));
   std::fflush(stdout);
 }
 
