@@ -111,6 +111,25 @@ void Executor::MapStages() {
   }
 }
 
+absl::Status Executor::AddGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
+  MatrixState& state = matrices_[matrix];
+  void* slot = context_.memory.slot(matrix, Slot::kGradient);
+  if (slot == nullptr) return absl::OkStatus();
+  const DType dtype = context_.plan.matrices[matrix].dtype;
+  const auto count = static_cast<std::int64_t>(state.gradient_bytes / SizeOf(dtype));
+  if (ready != nullptr) staging_->Wait(*ready);
+  WEFT_RETURN_IF_ERROR(context_.device.math().Add(*staging_, count, gradient, slot, dtype));
+  staging_->Record(*state.staged);
+  state.staged_in_stream = true;
+  if (ready != nullptr) return absl::OkStatus();
+  return Await(absl::StrCat("the gradient of matrix '", counters_[matrix].name, "'"),
+               [&]() -> std::optional<absl::Status> {
+                 const absl::Status status = state.staged->Synchronize(context_.deadline);
+                 if (absl::IsDeadlineExceeded(status) && failure().ok()) return std::nullopt;
+                 return status;
+               });
+}
+
 absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
   MatrixState& state = matrices_[matrix];
   void* slot = context_.memory.slot(matrix, Slot::kGradient);
@@ -187,13 +206,14 @@ void Executor::Issue(int index) {
   StepArguments arguments;
   std::shared_ptr<JobState> job;
   arguments.step = step_;
-  arguments.skip = context_.verdict.skip(step_);
   arguments.verdict = context_.verdict.values(step_);
   arguments.verdict_count = context_.verdict.value_count();
   if (op.matrix >= 0) {
     const MatrixState& state = matrices_[op.matrix];
     arguments.lr = state.lr;
     arguments.weight_decay = state.weight_decay;
+    arguments.control = context_.verdict.control(step_, op.matrix);
+    arguments.norm = context_.verdict.norm(op.matrix);
     job = state.job;
     if (op.source == Slot::kGradient && state.staged_in_stream) stream.Wait(*state.staged);
   }
@@ -203,13 +223,19 @@ void Executor::Issue(int index) {
   const std::int64_t step = step_;
   stream.EnqueueAlways([this, index, step](const absl::Status&) { Started(index, step); });
   stream.RecordTime(&local.begin[parity]);
+  if (op.kind == OpKind::kVerdict) {
+    stream.Enqueue([this, step] {
+      context_.verdict.Tally(step);
+      return absl::OkStatus();
+    });
+  }
   if (const absl::Status status = context_.issuer.Issue(local.id, stream, arguments);
       !status.ok()) {
     stream.Abort(status);
   }
   if (op.kind == OpKind::kVerdict) {
     stream.Enqueue([this, step] {
-      context_.verdict.Evaluate(step);
+      context_.recorder.AddOutcome(step, context_.verdict.Evaluate(step));
       return absl::OkStatus();
     });
   }
@@ -274,9 +300,9 @@ void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobS
     status = Fail(InContext(op, step, status));
   } else {
     const bool judged = op.trigger == Trigger::kStepClosed;
-    const absl::Status outcome = judged ? context_.verdict.outcome(step) : absl::OkStatus();
+    const absl::Status outcome = judged ? context_.verdict.status(step) : absl::OkStatus();
     context_.recorder.AddOp(step, op, local.begin[parity], local.end[parity], local.delivers);
-    if (op.matrix >= 0) Count(op, step, !outcome.ok());
+    if (op.matrix >= 0) Count(op, step);
     if (context_.trace != nullptr) {
       context_.trace->Add(Trace::OpSpan{step, local.id, local.begin[parity], local.end[parity]});
     }
@@ -295,17 +321,18 @@ void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobS
   }
 }
 
-void Executor::Count(const Op& op, std::int64_t step, bool skipped) {
+void Executor::Count(const Op& op, std::int64_t step) {
   const std::lock_guard<std::mutex> lock(mutex_);
   MatrixCounters& counters = counters_[op.matrix];
   if (IsCollective(op.kind)) {
     ++counters.collectives;
     counters.bytes += op.bytes;
   }
-  if (op.trigger == Trigger::kStepClosed && context_.verdict.had_gradient(step, op.matrix)) {
+  if (op.trigger != Trigger::kStepClosed) return;
+  if (context_.verdict.had_gradient(step, op.matrix)) {
     counters.last_gradient_step = std::max(counters.last_gradient_step, step);
   }
-  if (skipped) return;
+  if (context_.verdict.skipped(step, op.matrix)) return;
   if (op.kind == OpKind::kOrthogonalize) ++counters.ns_runs;
   if (op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom) {
     ++counters.updates;
@@ -358,7 +385,7 @@ absl::Status Executor::WaitForStep(std::int64_t step) {
     return failure_;
   }));
   context_.recorder.AddWait(step, begin, clock.Now());
-  return context_.verdict.outcome(step);
+  return context_.verdict.status(step);
 }
 
 std::int64_t Executor::completed_steps() const {

@@ -62,6 +62,8 @@ class Executor {
   // Makes the matrix's gradient known for this step: copies it to its slot (see MatrixJob::ready),
   // or zeros when `gradient` is null and the slot is not empty.
   absl::Status TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready);
+  // Adds another one to it.
+  absl::Status AddGradient(std::int32_t matrix, const void* gradient, const Event* ready);
   // The job's ops may be issued from now on.
   void Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr, double weight_decay);
   // Issues everything that may be issued. What fails on the way fails its stream and, from there,
@@ -125,7 +127,7 @@ class Executor {
   void Started(int index, std::int64_t step);
   void Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
                 absl::Status status);
-  void Count(const Op& op, std::int64_t step, bool skipped);
+  void Count(const Op& op, std::int64_t step);
   absl::Status InContext(const Op& op, std::int64_t step, const absl::Status& status) const;
   std::string DescribeRunning() const;
   bool CollectiveRunning() const;

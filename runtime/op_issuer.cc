@@ -94,6 +94,11 @@ void OpIssuer::PrepareExtents() {
           break;
         default:
           if (IsCollective(op.kind)) break;
+          if (op.kind == OpKind::kCheckGradient) {
+            extent.elements = SlotRows(plan_, op.matrix, op.source, rank_) * matrix.cols;
+            extent.source = static_cast<const std::byte*>(memory_.slot(op.matrix, op.source));
+            break;
+          }
           extent.elements = SlotRows(plan_, op.matrix, op.target, rank_) * matrix.cols;
           extent.source = OwnRows(op);
       }
@@ -189,12 +194,14 @@ absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& 
   void* target = memory_.slot(op.matrix, op.target);
   Math& math = device_.math();
   switch (op.kind) {
+    case OpKind::kCheckGradient:
+      return math.Norm(stream, count, source, matrix.dtype, GradientScale(op), arguments.norm);
     case OpKind::kMomentum: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
       return math.Momentum(stream, count, source, matrix.dtype, GradientScale(op),
                            static_cast<float>(rule.momentum), rule.nesterov,
                            memory_.state(op.matrix).data(), static_cast<float*>(target),
-                           arguments.skip);
+                           arguments.control);
     }
     case OpKind::kOrthogonalize:
       return by_matrix_[op.matrix]->Enqueue(stream, static_cast<const float*>(source),
@@ -204,7 +211,7 @@ absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& 
       const double step = arguments.lr * ScaleFactor(rule.scale, matrix.rows, matrix.cols);
       return math.Apply(stream, count, static_cast<float>(arguments.lr * arguments.weight_decay),
                         static_cast<float>(step), static_cast<const float*>(source), target,
-                        matrix.dtype, arguments.skip);
+                        matrix.dtype, arguments.control);
     }
     case OpKind::kElementwise: {
       const auto& rule = std::get<AdamWOptions>(spec.rule);
@@ -223,7 +230,7 @@ absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& 
       adamw.eps = rule.eps;
       adamw.weight_decay = arguments.weight_decay;
       adamw.applied_steps = memory_.applied_steps(op.matrix);
-      adamw.skip = arguments.skip;
+      adamw.control = arguments.control;
       return math.AdamW(stream, adamw);
     }
     case OpKind::kCustom:
@@ -252,7 +259,7 @@ absl::Status OpIssuer::IssueCustom(const Op& op, Stream& stream, const StepArgum
       .weight = memory_.slot(op.matrix, op.target),
       .lr = arguments.lr,
       .weight_decay = arguments.weight_decay,
-      .skip = arguments.skip,
+      .control = arguments.control,
   };
   // A caller's function may throw; nothing of Weft's does.
   try {

@@ -22,8 +22,9 @@ struct StepArguments {
   std::int64_t step = 0;
   double lr = 0;  // of the op's matrix in this step
   double weight_decay = 0;
-  const float* skip = nullptr;  // device memory: nonzero once the step is to change nothing
-  float* verdict = nullptr;     // device memory; kVerdict reduces it in place
+  const StepControl* control = nullptr;  // of the op's matrix
+  float* norm = nullptr;                 // of the op's matrix: where its check leaves its finding
+  float* verdict = nullptr;              // device memory; kVerdict reduces it in place
   std::int64_t verdict_count = 0;
 };
 

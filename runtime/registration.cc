@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -44,6 +45,30 @@ using Fields = std::vector<std::string>;
 template <typename Value>
 void Add(Fields& fields, absl::string_view name, const Value& value) {
   fields.push_back(absl::StrCat(name, "=", value));
+}
+
+std::string_view Name(MissingGradient policy) {
+  switch (policy) {
+    case MissingGradient::kError:
+      return "error";
+    case MissingGradient::kZero:
+      return "zero";
+    case MissingGradient::kSkip:
+      return "skip";
+  }
+  return "?";
+}
+
+std::string_view Name(NonFinite policy) {
+  switch (policy) {
+    case NonFinite::kError:
+      return "error";
+    case NonFinite::kSkipStep:
+      return "skip_step";
+    case NonFinite::kSkipMatrix:
+      return "skip_matrix";
+  }
+  return "?";
 }
 
 void Describe(const NewtonSchulzOptions& options, Fields& fields) {
@@ -122,6 +147,9 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   if (options.decision_ring < 1) {
     return absl::InvalidArgumentError("decision_ring must be at least 1");
   }
+  if (!(options.max_gradient_norm >= 0) || !std::isfinite(options.max_gradient_norm)) {
+    return absl::InvalidArgumentError("max_gradient_norm must be finite and not negative");
+  }
   if (options.name.empty()) return absl::InvalidArgumentError("name must not be empty");
   return absl::OkStatus();
 }
@@ -184,6 +212,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.topology = options.topology;
   request.strategy = options.strategy;
   request.strict = options.strict;
+  request.check_gradients = true;
   for (const MatrixSpec& spec : specs) {
     PlanMatrix matrix;
     matrix.name = spec.name;
@@ -230,8 +259,9 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "inter gigabytes_per_second", Exact(topology.inter.gigabytes_per_second));
   Add(fields, "strategy", View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
-  Add(fields, "missing_gradient",
-      options.missing_gradient == MissingGradient::kError ? "error" : "zero");
+  Add(fields, "missing_gradient", View(Name(options.missing_gradient)));
+  Add(fields, "non_finite", View(Name(options.non_finite)));
+  Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));
   Add(fields, "trace", Text(options.trace));
   std::vector<std::string> lines = {absl::StrJoin(fields, separator)};
   for (const MatrixSpec& spec : specs) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -75,6 +76,7 @@ class RuntimeImpl final : public Runtime {
   absl::StatusOr<MatrixId> AddMatrix(MatrixSpec spec) override;
   absl::Status Commit() override;
   absl::StatusOr<Job> Submit(const MatrixJob& job) override;
+  absl::Status SetLossScale(double scale) override;
   absl::Status Step(Stream* caller) override;
   absl::Status Progress() override;
   absl::Status ParameterNeeded(int layer, Stream& stream) override;
@@ -121,6 +123,8 @@ class RuntimeImpl final : public Runtime {
   // Jobs of the open step, and of the last closed one.
   std::vector<std::shared_ptr<JobState>> open_jobs_;
   std::vector<std::shared_ptr<JobState>> closed_jobs_;
+  std::vector<bool> accumulating_;  // by matrix: its gradient has parts, more to come
+  double loss_scale_ = 1;
   std::vector<Ballot> ballots_;  // by matrix; rates stay from step to step
   Nanos clock_offset_ = 0;       // to rank 0's clock
   absl::Status commit_failure_;
@@ -171,7 +175,11 @@ absl::Status RuntimeImpl::Prepare() {
   WEFT_ASSIGN_OR_RETURN(memory_, Memory::Create(device_, plan_, specs_, transport_.rank()));
   WEFT_ASSIGN_OR_RETURN(issuer_, OpIssuer::Create(device_, plan_, specs_, transport_.rank(),
                                                   *memory_, *communicators_));
-  WEFT_ASSIGN_OR_RETURN(verdict_, Verdict::Create(device_, plan_, options_.missing_gradient));
+  WEFT_ASSIGN_OR_RETURN(verdict_,
+                        Verdict::Create(device_, plan_, transport_.rank(),
+                                        {.missing_gradient = options_.missing_gradient,
+                                         .non_finite = options_.non_finite,
+                                         .max_gradient_norm = options_.max_gradient_norm}));
   return issuer_->WarmUp();
 }
 
@@ -206,6 +214,7 @@ absl::Status RuntimeImpl::TryCommit() {
                         .lr = DefaultLr(specs_[i].rule),
                         .weight_decay = DefaultWeightDecay(specs_[i].rule)});
   }
+  accumulating_.resize(specs_.size());
   open_jobs_.resize(specs_.size());
   closed_jobs_.resize(specs_.size());
   executor_ = std::make_unique<Executor>(
@@ -270,11 +279,22 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
   HostTimer timer(*recorder_, device_.clock(), step);
   WEFT_RETURN_IF_ERROR(MakeRoomForStep(timer));
   const Nanos begin = device_.clock().Now();
+  // A job without a gradient adds nothing to the parts that are there.
+  if (!accumulating_[job.matrix]) {
+    WEFT_RETURN_IF_ERROR(executor_->TakeGradient(job.matrix, job.gradient, job.ready));
+  } else if (job.gradient != nullptr) {
+    WEFT_RETURN_IF_ERROR(executor_->AddGradient(job.matrix, job.gradient, job.ready));
+  }
+  if (job.more) {
+    accumulating_[job.matrix] = true;
+    return Job();
+  }
+  const bool present = !none || accumulating_[job.matrix];
+  accumulating_[job.matrix] = false;
   if (trace_ != nullptr) trace_->Add(Trace::JobSpan{step, job.matrix, begin});
-  WEFT_RETURN_IF_ERROR(executor_->TakeGradient(job.matrix, job.gradient, job.ready));
   recorder_->AddJob(step);
   Ballot& ballot = ballots_[job.matrix];
-  ballot.gradient = none ? Ballot::Gradient::kZeros : Ballot::Gradient::kPresent;
+  ballot.gradient = present ? Ballot::Gradient::kPresent : Ballot::Gradient::kZeros;
   ballot.lr = job.lr.value_or(ballot.lr);
   ballot.weight_decay = job.weight_decay.value_or(ballot.weight_decay);
   std::shared_ptr<JobState> state = Announce(job.matrix);
@@ -282,8 +302,26 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
   return Job(std::move(state));
 }
 
+absl::Status RuntimeImpl::SetLossScale(double scale) {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  const bool fits =
+      scale >= std::numeric_limits<float>::min() && scale <= std::numeric_limits<float>::max();
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the loss scale is ", scale, ", not a positive finite fp32 number"));
+  }
+  loss_scale_ = scale;
+  return absl::OkStatus();
+}
+
 absl::Status RuntimeImpl::Step(Stream* caller) {
   WEFT_RETURN_IF_ERROR(CheckRunning());
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    if (!accumulating_[i]) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("matrix '", specs_[i].name,
+                     "': its last job said that more gradients follow in this step"));
+  }
   const std::int64_t step = executor_->step();
   recorder_->StepCalled(step, device_.clock().Now());
   HostTimer timer(*recorder_, device_.clock(), step);
@@ -298,7 +336,7 @@ absl::Status RuntimeImpl::Step(Stream* caller) {
     ballots_[i].gradient = Ballot::Gradient::kNone;
     Announce(matrix);
   }
-  WEFT_RETURN_IF_ERROR(verdict_->Set(step, ballots_, transport_.rank()));
+  WEFT_RETURN_IF_ERROR(verdict_->Set(step, ballots_, loss_scale_));
   executor_->Close(caller);
   closed_jobs_ = std::exchange(open_jobs_, std::vector<std::shared_ptr<JobState>>(specs_.size()));
   if (!missing.empty() && options_.missing_gradient == MissingGradient::kError) {

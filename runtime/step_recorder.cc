@@ -46,6 +46,14 @@ void StepRecorder::AddWait(std::int64_t step, Nanos begin, Nanos end) {
   records_[step].waits.emplace_back(begin, end);
 }
 
+void StepRecorder::AddOutcome(std::int64_t step, const Outcome& outcome) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  StepMetrics& metrics = records_[step].metrics;
+  metrics.gradient_norm = outcome.gradient_norm;
+  metrics.clip_factor = outcome.clip_factor;
+  metrics.skipped_matrices = std::count(outcome.skipped.begin(), outcome.skipped.end(), true);
+}
+
 void StepRecorder::Complete(std::int64_t step) {
   const std::lock_guard<std::mutex> lock(mutex_);
   records_[step].complete = true;

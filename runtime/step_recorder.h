@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/verdict.h"
 #include "weft/clock.h"
 #include "weft/metrics.h"
 #include "weft/plan.h"
@@ -25,6 +26,7 @@ class StepRecorder {
   void AddOp(std::int64_t step, const Op& op, Nanos begin, Nanos end, bool delivers);
   // The caller waited for work of `step`.
   void AddWait(std::int64_t step, Nanos begin, Nanos end);
+  void AddOutcome(std::int64_t step, const Outcome& outcome);
   // Everything of the step has run on this rank.
   void Complete(std::int64_t step);
 

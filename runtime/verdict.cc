@@ -1,5 +1,7 @@
 #include "runtime/verdict.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -9,46 +11,94 @@
 namespace weft::runtime {
 namespace {
 
-// Exact in fp32 for worlds up to 2^24 ranks.
+// Ranks are exact in fp32 for worlds up to 2^24.
 constexpr float kNothing = 0;  // no gradient, and that is allowed
 constexpr float kPresent = 1;
 constexpr float kMissing = 2;  // plus the rank
 
+// The values of a matrix. Of a rate both signs are reduced: their largest show whether all ranks
+// mean the same.
+enum Value : int {
+  kGradient,  // one of the above
+  kLr,
+  kMinusLr,
+  kDecay,
+  kMinusDecay,
+  kLacks,      // -1 from ranks that do not lack a gradient, else 0
+  kNonFinite,  // 0, or 1 plus the rank that saw it
+  kMatrixValues
+};
+static_assert(kMatrixValues == kVerdictValues);
+
+// Behind those of all matrices: the loss scale with both signs, and a norm per rank.
+constexpr int kScale = 0;
+constexpr int kMinusScale = 1;
+constexpr int kNorms = 2;
+static_assert(kNorms == kVerdictTail);
+
+// torch.nn.utils.clip_grad_norm_'s.
+constexpr double kClipEps = 1e-6;
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Verdict>> Verdict::Create(Device& device, const Plan& plan,
-                                                         MissingGradient policy) {
-  std::unique_ptr<Verdict> verdict(new Verdict(plan, policy));
+absl::StatusOr<std::unique_ptr<Verdict>> Verdict::Create(Device& device, const Plan& plan, int rank,
+                                                         const VerdictOptions& options) {
+  std::unique_ptr<Verdict> verdict(new Verdict(plan, rank, options));
   verdict->device_ = &device;
+  const std::size_t count = plan.matrices.size();
+  WEFT_ASSIGN_OR_RETURN(verdict->norms_, device.Allocate(count * sizeof(float)));
   for (int parity = 0; parity < 2; ++parity) {
     WEFT_ASSIGN_OR_RETURN(verdict->values_[parity],
                           device.Allocate(verdict->value_count() * sizeof(float)));
-    WEFT_ASSIGN_OR_RETURN(verdict->skip_[parity], device.Allocate(sizeof(float)));
+    WEFT_ASSIGN_OR_RETURN(verdict->controls_[parity], device.Allocate(count * sizeof(StepControl)));
+  }
+  for (const std::int32_t id : plan.lanes[rank][static_cast<int>(Lane::kCompute)]) {
+    if (plan.ops[id].kind == OpKind::kCheckGradient) {
+      verdict->checked_.push_back(plan.ops[id].matrix);
+    }
   }
   return verdict;
 }
 
 std::int64_t Verdict::value_count() const {
-  return static_cast<std::int64_t>(plan_.matrices.size()) * kVerdictValues;
+  return VerdictFloats(plan_.matrices.size(), plan_.topology.grid.size());
 }
 
-// Per matrix: what is wrong with it; lr, -lr, weight decay and -weight decay, whose largest show
-// whether all ranks mean the same; and -1 from ranks that do not lack a gradient.
-absl::Status Verdict::Set(std::int64_t step, const std::vector<Ballot>& ballots, int rank) {
-  std::vector<float> values;
-  values.reserve(value_count());
+absl::Status Verdict::Set(std::int64_t step, const std::vector<Ballot>& ballots,
+                          double loss_scale) {
+  std::vector<float> values(value_count(), 0.0f);
+  float* next = values.data();
   for (const Ballot& ballot : ballots) {
-    float wrong = kNothing;
-    if (ballot.gradient == Ballot::Gradient::kPresent) wrong = kPresent;
-    if (ballot.gradient == Ballot::Gradient::kNone && policy_ == MissingGradient::kError) {
-      wrong = kMissing + static_cast<float>(rank);
-    }
-    const auto lr = static_cast<float>(ballot.lr);
-    const auto decay = static_cast<float>(ballot.weight_decay);
-    const bool lacks = wrong != kPresent && !ballot.empty;
-    values.insert(values.end(), {wrong, lr, -lr, decay, -decay, lacks ? 0.0f : -1.0f});
+    const bool present = ballot.gradient == Ballot::Gradient::kPresent;
+    const bool error = ballot.gradient == Ballot::Gradient::kNone &&
+                       options_.missing_gradient == MissingGradient::kError;
+    next[kGradient] = present ? kPresent : kNothing;
+    if (error) next[kGradient] = kMissing + static_cast<float>(rank_);
+    next[kLr] = static_cast<float>(ballot.lr);
+    next[kMinusLr] = -next[kLr];
+    next[kDecay] = static_cast<float>(ballot.weight_decay);
+    next[kMinusDecay] = -next[kDecay];
+    next[kLacks] = present || ballot.empty ? -1.0f : 0.0f;
+    next += kVerdictValues;
   }
+  next[kScale] = static_cast<float>(loss_scale);
+  next[kMinusScale] = -next[kScale];
   return device_->CopyNow(this->values(step), values.data(), values.size() * sizeof(float));
+}
+
+void Verdict::Tally(std::int64_t step) {
+  float* values = this->values(step);
+  double square = 0;
+  for (const std::int32_t matrix : checked_) {
+    const double norm = *this->norm(matrix);
+    if (std::isfinite(norm)) {
+      square += norm * norm;
+    } else {
+      values[matrix * kVerdictValues + kNonFinite] = 1 + static_cast<float>(rank_);
+    }
+  }
+  float* tail = values + plan_.matrices.size() * kVerdictValues;
+  tail[kNorms + rank_] = static_cast<float>(std::sqrt(square));
 }
 
 absl::Status Verdict::Judge(std::int64_t step, std::int32_t matrix, const float* values) const {
@@ -57,44 +107,92 @@ absl::Status Verdict::Judge(std::int64_t step, std::int32_t matrix, const float*
                                                       plan_.matrices[matrix].name, "' ", what,
                                                       "; the step changed nothing"));
   };
-  if (values[0] >= kMissing) {
-    return refuse(absl::StrCat("has no gradient on rank ", static_cast<int>(values[0] - kMissing)));
+  if (values[kGradient] >= kMissing) {
+    return refuse(
+        absl::StrCat("has no gradient on rank ", static_cast<int>(values[kGradient] - kMissing)));
   }
   // Zeros are a rank's share of a sum; of a gradient that is already summed they are another value.
-  if (plan_.matrices[matrix].gradient == GradientKind::kReduced && values[0] == kPresent &&
-      values[5] == 0) {
+  if (plan_.matrices[matrix].gradient == GradientKind::kReduced && values[kGradient] == kPresent &&
+      values[kLacks] == 0) {
     return refuse("comes reduced from one rank and not at all from another");
   }
-  for (const auto& [name, at] : {std::pair{"learning rate", 1}, std::pair{"weight decay", 3}}) {
+  for (const auto& [name, at] :
+       {std::pair("learning rate", kLr), std::pair("weight decay", kDecay)}) {
     if (values[at] == -values[at + 1]) continue;
     return refuse(absl::StrCat("has the ", name, " ", -values[at + 1], " on one rank and ",
                                values[at], " on another"));
   }
+  if (options_.non_finite == NonFinite::kError && values[kNonFinite] > 0) {
+    return refuse(absl::StrCat("has a gradient that is not finite, seen on rank ",
+                               static_cast<int>(values[kNonFinite] - 1)));
+  }
   return absl::OkStatus();
 }
 
-void Verdict::Evaluate(std::int64_t step) {
-  absl::Status outcome;
-  std::vector<bool> had_gradient(plan_.matrices.size());
-  for (std::size_t i = 0; i < had_gradient.size(); ++i) {
-    const float* values = this->values(step) + i * kVerdictValues;
-    had_gradient[i] = values[0] == kPresent;
-    if (outcome.ok()) outcome = Judge(step, static_cast<std::int32_t>(i), values);
+absl::Status Verdict::JudgeAll(std::int64_t step, const float* values) const {
+  const auto count = static_cast<std::int32_t>(plan_.matrices.size());
+  for (std::int32_t m = 0; m < count; ++m) {
+    WEFT_RETURN_IF_ERROR(Judge(step, m, values + m * kVerdictValues));
   }
-  *skip_[step & 1]->as<float>() = outcome.ok() ? 0.0f : 1.0f;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  outcome_[step & 1] = outcome;
-  had_gradient_[step & 1] = std::move(had_gradient);
+  const float* tail = values + count * kVerdictValues;
+  if (tail[kScale] == -tail[kMinusScale]) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("step ", step, ": the loss scale is ", -tail[kMinusScale], " on one rank and ",
+                   tail[kScale], " on another; the step changed nothing"));
 }
 
-absl::Status Verdict::outcome(std::int64_t step) const {
+Outcome Verdict::Evaluate(std::int64_t step) {
+  const float* values = this->values(step);
+  const std::size_t count = plan_.matrices.size();
+  const float* tail = values + count * kVerdictValues;
+  Outcome outcome;
+  outcome.status = JudgeAll(step, values);
+  bool skip_step = !outcome.status.ok();
+  for (std::size_t m = 0; m < count; ++m) {
+    const float* own = values + m * kVerdictValues;
+    outcome.had_gradient.push_back(own[kGradient] == kPresent);
+    const bool absent =
+        options_.missing_gradient == MissingGradient::kSkip && !outcome.had_gradient.back();
+    outcome.skipped.push_back(absent || own[kNonFinite] > 0);
+    skip_step |= own[kNonFinite] > 0 && options_.non_finite == NonFinite::kSkipStep;
+  }
+  if (skip_step) outcome.skipped.assign(count, true);
+  const double scale = tail[kScale];
+  if (outcome.status.ok()) {
+    double square = 0;
+    for (int rank = 0; rank < plan_.topology.grid.size(); ++rank) {
+      const double part = tail[kNorms + rank];
+      square += part * part;
+    }
+    outcome.gradient_norm = std::sqrt(square) / scale;
+    if (options_.max_gradient_norm > 0) {
+      outcome.clip_factor =
+          std::min(1.0, options_.max_gradient_norm / (outcome.gradient_norm + kClipEps));
+    }
+  }
+  const auto factor = static_cast<float>(outcome.clip_factor / scale);
+  StepControl* controls = controls_[step & 1]->as<StepControl>();
+  for (std::size_t m = 0; m < count; ++m) {
+    controls[m] = {.skip = outcome.skipped[m] ? 1.0f : 0.0f, .gradient_factor = factor};
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
-  return outcome_[step & 1];
+  outcome_[step & 1] = outcome;
+  return outcome;
 }
 
 bool Verdict::had_gradient(std::int64_t step, std::int32_t matrix) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return had_gradient_[step & 1][matrix];
+  return outcome_[step & 1].had_gradient[matrix];
+}
+
+bool Verdict::skipped(std::int64_t step, std::int32_t matrix) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return outcome_[step & 1].skipped[matrix];
+}
+
+absl::Status Verdict::status(std::int64_t step) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return outcome_[step & 1].status;
 }
 
 }  // namespace weft::runtime

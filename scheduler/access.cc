@@ -48,7 +48,12 @@ Accesses AccessesOf(const Op& op, int rank) {
       collector.Write(op.target);
       break;
     case OpKind::kVerdict:
+      collector.Add({kCheckResource, true, false});
       collector.Add({kVerdictResource, false, true});
+      break;
+    case OpKind::kCheckGradient:
+      collector.Read(op.source);
+      collector.Add({kCheckResource, false, true});
       break;
     case OpKind::kMomentum:
       collector.Read(op.source);

@@ -13,7 +13,8 @@ namespace weft::scheduler {
 using Resource = int;
 inline constexpr Resource kStateResource = kSlotCount;        // the rule's state of the matrix
 inline constexpr Resource kVerdictResource = kSlotCount + 1;  // one per rank, not per matrix
-inline constexpr int kResourceCount = kSlotCount + 2;
+inline constexpr Resource kCheckResource = kSlotCount + 2;    // one per rank: the checks' results
+inline constexpr int kResourceCount = kSlotCount + 3;
 
 struct Access {
   Resource resource = 0;
@@ -40,12 +41,12 @@ inline bool IsRooted(OpKind kind) {
 
 // Where `resource` of `matrix` lies in an array of all resources of `matrices` matrices.
 inline std::size_t ResourceIndex(std::int32_t matrix, Resource resource) {
-  return resource == kVerdictResource
-             ? 0
-             : 1 + static_cast<std::size_t>(matrix) * (kSlotCount + 1) + resource;
+  if (resource == kVerdictResource) return 0;
+  if (resource == kCheckResource) return 1;
+  return 2 + static_cast<std::size_t>(matrix) * (kSlotCount + 1) + resource;
 }
 inline std::size_t ResourceArraySize(std::size_t matrices) {
-  return 1 + matrices * (kSlotCount + 1);
+  return 2 + matrices * (kSlotCount + 1);
 }
 
 }  // namespace weft::scheduler

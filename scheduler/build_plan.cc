@@ -200,6 +200,10 @@ void EmitStep(Plan& plan) {
   PlanBuilder builder(plan);
   const auto count = static_cast<std::int32_t>(plan.matrices.size());
   for (std::int32_t m = count - 1; m >= 0; --m) paths[m]->Reduce(builder, m);
+  for (std::int32_t m = count - 1; plan.check_gradients && m >= 0; --m) {
+    const Path::Holders holders = paths[m]->GradientHolders(builder, m);
+    builder.CheckGradient(holders.group, m, holders.slot);
+  }
   builder.Verdict();
   for (std::int32_t m = 0; m < count; ++m) paths[m]->Prepare(builder, m);
   for (std::int32_t m = 0; m < count; ++m) paths[m]->Collect(builder, m);
@@ -219,6 +223,7 @@ absl::StatusOr<Plan> BuildPlan(const PlanRequest& request) {
   Plan plan;
   plan.topology = request.topology;
   plan.strategy = request.strategy;
+  plan.check_gradients = request.check_gradients;
   plan.matrices = request.matrices;
   const int ranks = request.topology.grid.size();
   for (PlanMatrix& matrix : plan.matrices) {

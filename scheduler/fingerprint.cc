@@ -92,6 +92,7 @@ std::uint64_t Fingerprint(const Plan& plan) {
   Digest digest;
   digest.Add(plan.topology);
   digest.Add(plan.strategy);
+  digest.Add(plan.check_gradients);
   digest.Add(plan.matrices);
   digest.Add(plan.groups);
   digest.Add(plan.ops);

@@ -24,10 +24,10 @@ constexpr std::array<std::string_view, 3> kStrategies = {"replicated", "gather",
 constexpr std::array<std::string_view, kStageCount> kStages = {
     "submitted", "reduced", "orthogonalized", "applied", "published", "delivered"};
 constexpr std::array<std::string_view, kLaneCount> kLanes = {"compute", "intra", "inter"};
-constexpr std::array<std::string_view, 14> kOps = {
-    "all_reduce", "reduce",      "broadcast", "all_gather", "reduce_scatter",
-    "gather",     "scatter",     "verdict",   "momentum",   "orthogonalize",
-    "apply",      "elementwise", "custom",    "copy_rows"};
+constexpr std::array<std::string_view, 15> kOps = {
+    "all_reduce",    "reduce",  "broadcast",   "all_gather",     "reduce_scatter",
+    "gather",        "scatter", "verdict",     "check_gradient", "momentum",
+    "orthogonalize", "apply",   "elementwise", "custom",         "copy_rows"};
 constexpr std::array<std::string_view, kSlotCount> kSlots = {
     "none",   "gradient",     "node_gradient", "reduced_gradient", "whole_gradient",
     "update", "whole_update", "direction",     "node_direction",   "shard_direction",

@@ -100,6 +100,11 @@ void PlanBuilder::Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage
   plan_.ops.back().flops = flops;
 }
 
+void PlanBuilder::CheckGradient(std::int32_t group, std::int32_t m, Slot slot) {
+  Emit({OpKind::kCheckGradient, group, Lane::kCompute, -1, 0}, m,
+       {Stage::kReduced, Trigger::kSubmitted}, {slot, Slot::kNone});
+}
+
 void PlanBuilder::Verdict() {
   Op op{};
   op.kind = OpKind::kVerdict;
@@ -107,7 +112,7 @@ void PlanBuilder::Verdict() {
   op.stage = Stage::kReduced;
   op.trigger = Trigger::kStepClosed;
   op.group = World();
-  op.bytes = kVerdictBytes * static_cast<std::int64_t>(plan_.matrices.size());
+  op.bytes = 4 * VerdictFloats(plan_.matrices.size(), grid().size());
   plan_.ops.push_back(std::move(op));
 }
 

@@ -26,6 +26,8 @@ class PlanBuilder {
   std::int32_t Intra(int node);
   std::int32_t Inter(int local);
   std::int32_t Rank(int rank);
+  // For work on what every rank holds alike: the ranks take turns.
+  std::int32_t AnyRank(std::int32_t m) { return Rank(m % grid().size()); }
   Lane WorldLane() const { return world_lane_; }
 
   struct Place {
@@ -48,6 +50,7 @@ class PlanBuilder {
 
   void Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
                double flops = 0);
+  void CheckGradient(std::int32_t group, std::int32_t m, Slot slot);
   void Verdict();
 
   // Fills the lanes from the ops.

@@ -65,6 +65,7 @@ Json ToJson(const Plan& plan, const Op& op) {
 std::string PlanToJson(const Plan& plan) {
   Json json;
   json["strategy"] = Text(Name(plan.strategy));
+  json["check_gradients"] = plan.check_gradients;
   json["topology"] = ToJson(plan.topology);
   json["matrices"] = Json::array();
   for (const PlanMatrix& matrix : plan.matrices) json["matrices"].push_back(ToJson(matrix));

@@ -30,11 +30,13 @@ struct History {
 
 bool IsInput(Resource resource) {
   return resource == static_cast<Resource>(Slot::kGradient) ||
-         resource == static_cast<Resource>(Slot::kWeight) || resource == kStateResource;
+         resource == static_cast<Resource>(Slot::kWeight) || resource == kStateResource ||
+         resource == kCheckResource;
 }
 
 std::string ResourceText(const Plan& plan, std::int32_t matrix, Resource resource) {
   if (resource == kVerdictResource) return "the verdict";
+  if (resource == kCheckResource) return "the results of gradient checks";
   if (resource == kStateResource)
     return absl::StrCat("the state of '", plan.matrices[matrix].name, "'");
   return absl::StrCat(std::string(Name(static_cast<Slot>(resource))), " of '",

@@ -122,6 +122,8 @@ class MatrixExtents {
           }
         }
         return CheckBytes(index, 0);
+      case OpKind::kCheckGradient:
+        return CheckBytes(index, 0);
       case OpKind::kVerdict:
         break;
     }

@@ -65,8 +65,9 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if (verdict ? op.matrix != -1 : !InRange(op.matrix, plan.matrices.size())) {
     return InvalidPlan(what, " has the matrix index ", op.matrix);
   }
-  if ((op.source == Slot::kNone) != verdict || (op.target == Slot::kNone) != verdict) {
-    return InvalidPlan(what, verdict ? " must not have slots" : " lacks a slot");
+  const bool writes_none = verdict || op.kind == OpKind::kCheckGradient;
+  if ((op.source == Slot::kNone) != verdict || (op.target == Slot::kNone) != writes_none) {
+    return InvalidPlan(what, writes_none ? " has a slot too many" : " lacks a slot");
   }
   const std::vector<int>& ranks = plan.groups[op.group].ranks;
   const bool alone = plan.topology.grid.size() == 1;
@@ -111,6 +112,9 @@ absl::Status CheckStructure(const Plan& plan) {
     const auto index = static_cast<std::int32_t>(i);
     WEFT_RETURN_IF_ERROR(CheckOp(plan, index));
     const Op& op = plan.ops[i];
+    if (op.kind == OpKind::kCheckGradient && verdicts > 0) {
+      return InvalidPlan(DescribeOp(plan, index), " comes after the verdict");
+    }
     if (!IsCollective(op.kind)) continue;
     int& lane = lane_of_group[op.group];
     if (lane != kUnused && lane != static_cast<int>(op.lane)) {
@@ -121,9 +125,9 @@ absl::Status CheckStructure(const Plan& plan) {
     lane = static_cast<int>(op.lane);
     if (op.kind != OpKind::kVerdict) continue;
     ++verdicts;
-    if (op.bytes != kVerdictBytes * static_cast<std::int64_t>(plan.matrices.size())) {
-      return InvalidPlan(DescribeOp(plan, index), " carries ", op.bytes, " bytes, not ",
-                         kVerdictBytes, " per matrix");
+    const std::int64_t bytes = 4 * VerdictFloats(plan.matrices.size(), grid.size());
+    if (op.bytes != bytes) {
+      return InvalidPlan(DescribeOp(plan, index), " carries ", op.bytes, " bytes, not ", bytes);
     }
     if (plan.groups[op.group].ranks.size() != static_cast<std::size_t>(grid.size())) {
       return InvalidPlan(DescribeOp(plan, index), " must include every rank");

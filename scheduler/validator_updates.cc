@@ -1,5 +1,6 @@
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,11 @@ class MatrixUpdate {
  public:
   MatrixUpdate(const Plan& plan, std::vector<RankState>& ranks) : plan_(plan), ranks_(ranks) {}
 
-  void Begin(const PlanMatrix& matrix) {
+  void Begin(std::int32_t m) {
+    const PlanMatrix& matrix = plan_.matrices[m];
     matrix_ = &matrix;
+    extents_.emplace(plan_, m);
+    checked_rows_ = 0;
     const int world = World();
     for (RankState& rank : ranks_) {
       rank = {};
@@ -67,6 +71,12 @@ class MatrixUpdate {
   }
 
   absl::Status End() const {
+    const std::int64_t rows = plan_.check_gradients ? matrix_->rows : 0;
+    if (checked_rows_ != rows) {
+      return absl::InvalidArgumentError(absl::StrCat("plan: of the gradient of matrix '",
+                                                     matrix_->name, "', ", checked_rows_,
+                                                     " rows are checked, not ", rows, "."));
+    }
     const PathKind path = PathOf(plan_.topology, plan_.strategy, *matrix_);
     for (int rank = 0; rank < World(); ++rank) {
       const RankState& state = ranks_[rank];
@@ -133,6 +143,10 @@ class MatrixUpdate {
     RankState& state = ranks_[rank];
     const std::int32_t source = Value(state, op.source);
     switch (op.kind) {
+      case OpKind::kCheckGradient:
+        if (source != World()) return Fail(rank, "checks a gradient that is not whole");
+        checked_rows_ += extents_->Rows(op.source, rank);
+        return absl::OkStatus();
       case OpKind::kMomentum:
         WEFT_RETURN_IF_ERROR(RunRule(rank, RuleKind::kMuon, source));
         Value(state, op.target) = kMomentumDone;
@@ -182,6 +196,8 @@ class MatrixUpdate {
   const Plan& plan_;
   std::vector<RankState>& ranks_;
   const PlanMatrix* matrix_ = nullptr;
+  std::optional<SlotExtents> extents_;
+  std::int64_t checked_rows_ = 0;
   std::int32_t index_ = -1;
 };
 
@@ -192,7 +208,7 @@ absl::Status CheckUpdates(const Plan& plan) {
   std::vector<RankState> ranks(plan.lanes.size());
   MatrixUpdate update(plan, ranks);
   for (std::size_t m = 0; m < ops.size(); ++m) {
-    update.Begin(plan.matrices[m]);
+    update.Begin(static_cast<std::int32_t>(m));
     for (std::int32_t index : ops[m]) WEFT_RETURN_IF_ERROR(update.Visit(index));
     WEFT_RETURN_IF_ERROR(update.End());
   }

@@ -66,11 +66,15 @@ void NormalizeNow(const Matrix& u, bool transpose, float floor, bool clamp, cons
   }
 }
 
-bool Skips(const float* skip) { return skip != nullptr && *skip != 0; }
+bool Skips(const StepControl* control) { return control != nullptr && control->skip != 0; }
+
+float GradientScale(float scale, const StepControl* control) {
+  return control == nullptr ? scale : scale * control->gradient_factor;
+}
 
 AdamWFactors FactorsOf(const Math::AdamWArguments& arguments, double t) {
   AdamWFactors factors;
-  factors.gradient_scale = arguments.gradient_scale;
+  factors.gradient_scale = GradientScale(arguments.gradient_scale, arguments.control);
   factors.keep = static_cast<float>(1 - arguments.lr * arguments.weight_decay);
   factors.beta1 = static_cast<float>(arguments.beta1);
   factors.rest1 = static_cast<float>(1 - arguments.beta1);
@@ -183,9 +187,38 @@ absl::Status HostMath::ShiftDiagonal(Stream& stream, const Matrix& x, float shif
   return absl::OkStatus();
 }
 
+absl::Status HostMath::Norm(Stream& stream, std::int64_t count, const void* x, DType dtype,
+                            float scale, float* norm) {
+  WEFT_RETURN_IF_ERROR(CheckVector("vector", count, x));
+  if (norm == nullptr) return absl::InvalidArgumentError("the norm has no place to go");
+  stream.Enqueue([=] {
+    double sum = 0;
+    WithType(dtype, [&]<typename T>(T*) {
+      sum = FrobeniusNorm(static_cast<const T*>(x), 1, count, count);
+    });
+    *norm = static_cast<float>(scale * sum);
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status HostMath::Add(Stream& stream, std::int64_t count, const void* x, void* y,
+                           DType dtype) {
+  WEFT_RETURN_IF_ERROR(CheckVector("vector", count, x));
+  WEFT_RETURN_IF_ERROR(CheckVector("sum", count, y));
+  if (count == 0) return absl::OkStatus();
+  if (x == y) return absl::InvalidArgumentError("the sum overlaps what is added to it");
+  stream.Enqueue([=] {
+    WithType(dtype,
+             [&]<typename T>(T*) { AddInto(static_cast<const T*>(x), count, static_cast<T*>(y)); });
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
 absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* gradient,
                                 DType gradient_type, float gradient_scale, float mu, bool nesterov,
-                                float* momentum, float* update, const float* skip) {
+                                float* momentum, float* update, const StepControl* control) {
   WEFT_RETURN_IF_ERROR(CheckVector("gradient", count, gradient));
   WEFT_RETURN_IF_ERROR(CheckVector("momentum", count, momentum));
   WEFT_RETURN_IF_ERROR(CheckVector("update", count, update));
@@ -194,10 +227,10 @@ absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* 
     return absl::InvalidArgumentError("the update overlaps the momentum or the gradient");
   }
   stream.Enqueue([=] {
-    if (Skips(skip)) return absl::OkStatus();
+    if (Skips(control)) return absl::OkStatus();
     WithType(gradient_type, [&]<typename G>(G*) {
-      MomentumStep(count, static_cast<const G*>(gradient), gradient_scale, mu, nesterov, momentum,
-                   update);
+      MomentumStep(count, static_cast<const G*>(gradient), GradientScale(gradient_scale, control),
+                   mu, nesterov, momentum, update);
     });
     return absl::OkStatus();
   });
@@ -206,7 +239,7 @@ absl::Status HostMath::Momentum(Stream& stream, std::int64_t count, const void* 
 
 absl::Status HostMath::Apply(Stream& stream, std::int64_t count, float decay, float step,
                              const float* direction, void* weight, DType weight_type,
-                             const float* skip) {
+                             const StepControl* control) {
   WEFT_RETURN_IF_ERROR(CheckVector("direction", count, direction));
   WEFT_RETURN_IF_ERROR(CheckVector("weight", count, weight));
   if (count == 0) return absl::OkStatus();
@@ -214,7 +247,7 @@ absl::Status HostMath::Apply(Stream& stream, std::int64_t count, float decay, fl
     return absl::InvalidArgumentError("the weight overlaps the direction");
   }
   stream.Enqueue([=] {
-    if (Skips(skip)) return absl::OkStatus();
+    if (Skips(control)) return absl::OkStatus();
     WithType(weight_type, [&]<typename W>(W*) {
       ApplyStep(count, decay, step, direction, static_cast<W*>(weight));
     });
@@ -233,7 +266,7 @@ absl::Status HostMath::AdamW(Stream& stream, const AdamWArguments& arguments) {
     return absl::InvalidArgumentError("AdamW has no counter of applied steps");
   }
   stream.Enqueue([arguments] {
-    if (Skips(arguments.skip)) return absl::OkStatus();
+    if (Skips(arguments.control)) return absl::OkStatus();
     const std::int64_t t = ++*arguments.applied_steps;
     const AdamWFactors factors = FactorsOf(arguments, static_cast<double>(t));
     WithType(arguments.gradient_type, [&]<typename G>(G*) {

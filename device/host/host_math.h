@@ -21,12 +21,16 @@ class HostMath final : public Math {
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override;
   absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
                              const Matrix& y) override;
+  absl::Status Norm(Stream& stream, std::int64_t count, const void* x, DType dtype, float scale,
+                    float* norm) override;
+  absl::Status Add(Stream& stream, std::int64_t count, const void* x, void* y,
+                   DType dtype) override;
   absl::Status Momentum(Stream& stream, std::int64_t count, const void* gradient,
                         DType gradient_type, float gradient_scale, float mu, bool nesterov,
-                        float* momentum, float* update, const float* skip) override;
+                        float* momentum, float* update, const StepControl* control) override;
   absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
                      const float* direction, void* weight, DType weight_type,
-                     const float* skip) override;
+                     const StepControl* control) override;
   absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override;
 
  private:

@@ -98,30 +98,37 @@ template <typename From, typename To, typename Row>
   }
 }
 
-WEFT_VECTOR_CLONES double SumOfSquares(const float* u, std::int64_t rows, std::int64_t cols,
-                                       std::int64_t row_stride) {
-  // Sixteen chains, whatever the vector width, fix the order of the additions.
-  double lanes[kTile] = {};
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* row = u + i * row_stride;
-    std::int64_t j = 0;
-    for (; j + kTile <= cols; j += kTile) {
-      for (std::int64_t lane = 0; lane < kTile; ++lane) {
-        const double value = row[j + lane];
-        lanes[lane] += value * value;
-      }
-    }
-    for (; j < cols; ++j) {
-      const double value = row[j];
-      lanes[j % kTile] += value * value;
-    }
-  }
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
-}
-
 // target_clones does not take templates: one plain function per combination of types.
+#define WEFT_DEFINE_SUMS(T)                                                                \
+  WEFT_VECTOR_CLONES double SumOfSquares(const T* u, std::int64_t rows, std::int64_t cols, \
+                                         std::int64_t row_stride) {                        \
+    /* Sixteen chains, whatever the vector width, fix the order of the additions. */       \
+    double lanes[kTile] = {};                                                              \
+    for (std::int64_t i = 0; i < rows; ++i) {                                              \
+      const T* row = u + i * row_stride;                                                   \
+      std::int64_t j = 0;                                                                  \
+      for (; j + kTile <= cols; j += kTile) {                                              \
+        for (std::int64_t lane = 0; lane < kTile; ++lane) {                                \
+          const double value = Load(row + j + lane);                                       \
+          lanes[lane] += value * value;                                                    \
+        }                                                                                  \
+      }                                                                                    \
+      for (; j < cols; ++j) {                                                              \
+        const double value = Load(row + j);                                                \
+        lanes[j % kTile] += value * value;                                                 \
+      }                                                                                    \
+    }                                                                                      \
+    double sum = 0;                                                                        \
+    for (const double lane : lanes) sum += lane;                                           \
+    return sum;                                                                            \
+  }                                                                                        \
+  WEFT_VECTOR_CLONES void AddClones(const T* x, std::int64_t count, T* y) {                \
+    for (std::int64_t i = 0; i < count; ++i) Store(Load(x + i) + Load(y + i), y + i);      \
+  }
+WEFT_DEFINE_SUMS(float)
+WEFT_DEFINE_SUMS(std::uint16_t)
+#undef WEFT_DEFINE_SUMS
+
 #define WEFT_DEFINE_CONVERSIONS(From, To)                                                        \
   WEFT_VECTOR_CLONES void ScaleIntoClones(const From* x, std::int64_t rows, std::int64_t cols,   \
                                           std::int64_t x_stride, bool transpose, double factor,  \
@@ -214,9 +221,14 @@ WEFT_DEFINE_ADAMW(std::uint16_t, std::uint16_t)
 
 }  // namespace
 
-double FrobeniusNorm(const float* u, std::int64_t rows, std::int64_t cols,
-                     std::int64_t row_stride) {
+template <typename T>
+double FrobeniusNorm(const T* u, std::int64_t rows, std::int64_t cols, std::int64_t row_stride) {
   return std::sqrt(SumOfSquares(u, rows, cols, row_stride));
+}
+
+template <typename T>
+void AddInto(const T* x, std::int64_t count, T* y) {
+  AddClones(x, count, y);
 }
 
 template <typename From, typename To>
@@ -289,6 +301,8 @@ WEFT_INSTANTIATE(std::uint16_t, std::uint16_t)
 #undef WEFT_INSTANTIATE
 
 #define WEFT_INSTANTIATE(T)                                                                       \
+  template double FrobeniusNorm(const T*, std::int64_t, std::int64_t, std::int64_t);              \
+  template void AddInto(const T*, std::int64_t, T*);                                              \
   template void ShiftDiagonalInto(const T*, std::int64_t, std::int64_t, float, T*, std::int64_t); \
   template void MirrorLowerRows(T*, std::int64_t, std::int64_t, std::int64_t);                    \
   template void MomentumStep(std::int64_t, const T*, float, float, bool, float*, float*);         \

@@ -6,9 +6,14 @@
 
 namespace weft::device {
 
-// ||U||_F of a rows x cols matrix. The squares are summed in double: no fp32 input overflows or
+// ||U||_F of a rows x cols matrix. The squares are summed in double: no input overflows or
 // underflows there.
-double FrobeniusNorm(const float* u, std::int64_t rows, std::int64_t cols, std::int64_t row_stride);
+template <typename T>
+double FrobeniusNorm(const T* u, std::int64_t rows, std::int64_t cols, std::int64_t row_stride);
+
+// Y = X + Y.
+template <typename T>
+void AddInto(const T* x, std::int64_t count, T* y);
 
 // Y = factor * op(X), op(X) = X^T when `transpose`; X is rows x cols. The product is formed in
 // double, so that a factor outside fp32's range (one over a tiny norm) works.

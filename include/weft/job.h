@@ -30,6 +30,10 @@ struct MatrixJob {
   // memory must stay untouched until the job has reached Stage::kReduced. The event itself may be
   // recorded again or destroyed after Submit() returns.
   const Event* ready = nullptr;
+  // Another gradient of this matrix follows in this step, from the next micro-step, and this one is
+  // added to it: the sum takes part in the step, in the matrix's dtype, rounded after each
+  // addition. Nothing is reduced yet and the handle refers to nothing.
+  bool more = false;
   // Set the rule's values from this step on, for learning-rate schedules; finite and >= 0. All
   // ranks must mean the same, also a rank that submits no job: where it would use another value,
   // the step changes nothing and fails on every rank. Such a rank submits a job without a gradient.

@@ -44,6 +44,13 @@ struct Product {
   bool symmetric = false;
 };
 
+// What the ranks have decided about a matrix's step. Device memory, written in the stream before
+// what reads it.
+struct StepControl {
+  float skip = 0;             // not 0: nothing is written
+  float gradient_factor = 1;  // clipping, and a loss scale undone
+};
+
 // All calls enqueue on `stream` and return at once; pointers must stay valid until the stream has
 // passed the item. Argument errors (shape, dtype) are returned at once and enqueue nothing.
 // Empty matrices (rows, cols or count zero) are no-ops.
@@ -73,20 +80,29 @@ class Math {
   virtual absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
                                      const Matrix& y) = 0;
 
-  // The kernels below change state or weights. Their `skip` is device memory, or null: when *skip
-  // is not 0 at the time the item runs, the item writes nothing.
+  // *norm = scale * ||X||_2 of `count` elements; *norm is device memory. Squares are summed in
+  // double: it is finite exactly when every element is and the norm fits fp32. 0 for no elements.
+  virtual absl::Status Norm(Stream& stream, std::int64_t count, const void* x, DType dtype,
+                            float scale, float* norm) = 0;
+
+  // Y = X + Y, formed in fp32 and rounded once; both of `dtype`, without overlap.
+  virtual absl::Status Add(Stream& stream, std::int64_t count, const void* x, void* y,
+                           DType dtype) = 0;
+
+  // The kernels below change state or weights as `control` (null: all defaults) says at the time
+  // the item runs. G stands for control->gradient_factor * gradient.
 
   // M <- mu * M + (1 - mu) * s * G;  U <- nesterov ? mu * M + (1 - mu) * s * G : M.
   // `count` elements; G has dtype `gradient_type`, M and U are fp32; s = gradient_scale.
   // U may not overlap M or G.
   virtual absl::Status Momentum(Stream& stream, std::int64_t count, const void* gradient,
                                 DType gradient_type, float gradient_scale, float mu, bool nesterov,
-                                float* momentum, float* update, const float* skip) = 0;
+                                float* momentum, float* update, const StepControl* control) = 0;
 
   // W <- W * (1 - decay) - step * D. W has dtype `weight_type` and is rounded once; D is fp32.
   virtual absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
                              const float* direction, void* weight, DType weight_type,
-                             const float* skip) = 0;
+                             const StepControl* control) = 0;
 
   // torch.optim.AdamW's step, decoupled decay: with g = s * G and t = *applied_steps + 1,
   //   W <- W * (1 - lr * wd);  m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2;
@@ -104,7 +120,7 @@ class Math {
     DType weight_type = DType::kF32;
     double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
     std::int64_t* applied_steps = nullptr;
-    const float* skip = nullptr;
+    const StepControl* control = nullptr;
   };
   virtual absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) = 0;
 };

@@ -30,6 +30,12 @@ struct StepMetrics {
   // Time in collectives, and their payload, by lane (kCompute stays 0).
   std::array<double, kLaneCount> lane_seconds = {};
   std::array<std::int64_t, kLaneCount> lane_bytes = {};
+  // Norm of all gradients together before clipping, and what they were multiplied by. The norm is 0
+  // where the step ended in an error.
+  double gradient_norm = 0;
+  double clip_factor = 1;
+  // Matrices that the step left as they were: all of them where it changed nothing.
+  std::int64_t skipped_matrices = 0;
   // The caller's thread inside Submit, Step and Progress, waits left out, per job.
   double host_microseconds_per_job = 0;
 };

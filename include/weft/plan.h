@@ -60,10 +60,12 @@ enum class OpKind : std::uint8_t {
   kReduceScatter,
   kGather,
   kScatter,
-  // Max all-reduce of kVerdictValues floats per matrix: what is wrong with it, and whether all
-  // ranks would take the same step.
+  // Max all-reduce of kVerdictValues floats per matrix, kVerdictTail and one per rank: what is
+  // wrong
+  // with the step, whether all ranks would take the same, and the norms of the gradients' parts.
   kVerdict,
   // Compute: every member of the op's group runs it on its own.
+  kCheckGradient,  // own part of the reduced gradient -> its norm, for the verdict
   kMomentum,       // gradient -> kUpdate, and the momentum state
   kOrthogonalize,  // whole kUpdate -> kDirection
   kApply,          // kDirection -> kWeight
@@ -72,8 +74,11 @@ enum class OpKind : std::uint8_t {
   kCopyRows,       // own rows of kWholeWeight -> kWeight
 };
 bool IsCollective(OpKind kind);
-inline constexpr int kVerdictValues = 6;
-inline constexpr int kVerdictBytes = kVerdictValues * 4;
+inline constexpr int kVerdictValues = 7;
+inline constexpr int kVerdictTail = 2;
+constexpr std::int64_t VerdictFloats(std::size_t matrices, int ranks) {
+  return static_cast<std::int64_t>(matrices) * kVerdictValues + kVerdictTail + ranks;
+}
 
 // When an op may be issued, beside its dependencies.
 enum class Trigger : std::uint8_t {
@@ -84,7 +89,7 @@ enum class Trigger : std::uint8_t {
 // Where an op reads or writes. Each matrix has at most one buffer per slot and rank; SlotRows()
 // says how much of the matrix it holds there.
 enum class Slot : std::uint8_t {
-  kNone,
+  kNone,             // what the op reads or writes is no buffer of the matrix
   kGradient,         // as submitted: whole (local, or replicated) or own rows; gradient dtype
   kNodeGradient,     // after the intra step: whole sum (reduce) or the node's rows (gather)
   kReducedGradient,  // after all reduction: whole on who runs the rule, or own rows
@@ -160,11 +165,14 @@ struct PlanRequest {
   std::vector<PlanMatrix> matrices;
   // Refuse (FailedPrecondition, with the reason) instead of falling back to another path.
   bool strict = false;
+  // Have every part of every gradient checked once in the world before the verdict.
+  bool check_gradients = false;
 };
 
 struct Plan {
   Topology topology;
   Strategy strategy = Strategy::kOwner;
+  bool check_gradients = false;
   std::vector<PlanMatrix> matrices;
   std::vector<Group> groups;
   std::vector<Op> ops;  // in one global order, which every lane keeps
@@ -201,8 +209,8 @@ absl::Status ValidatePlan(const Plan& plan);
 // 64-bit digest of everything in the plan.
 std::uint64_t Fingerprint(const Plan& plan);
 
-// {"strategy": ..., "matrices": [...], "groups": [...], "ops": [...], "lanes": [...]}, for people
-// and tools; two spaces of indentation.
+// {"strategy": ..., "check_gradients": ..., "topology": ..., "matrices": [...], "groups": [...],
+// "ops": [...], "lanes": [...]}, for people and tools; two spaces of indentation.
 std::string PlanToJson(const Plan& plan);
 
 std::string_view Name(Layout layout);

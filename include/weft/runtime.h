@@ -33,13 +33,13 @@ struct RuleContext {
   std::int64_t rows, cols;
   DType dtype;           // of gradient and weight
   const void* gradient;  // whole, rows x cols dense; sum over ranks: multiply by gradient_scale
-  float gradient_scale;
-  float* state;  // state_bytes_per_element * rows * cols bytes, zero before the first step
-  void* weight;  // whole, to be updated in place
+  float gradient_scale;  // and by control->gradient_factor
+  float* state;          // state_bytes_per_element * rows * cols bytes, zero before the first step
+  void* weight;          // whole, to be updated in place
   double lr, weight_decay;  // of the job, or 0 where it gave none
-  // Device memory, never null: when it is not 0 at the time the rule's work runs, the step is
-  // skipped and the work must leave state and weight as they are.
-  const float* skip;
+  // Device memory, never null, to be read when the rule's work runs: where it says to skip, the
+  // work must leave state and weight as they are.
+  const StepControl* control;
 };
 
 struct CustomRule {
@@ -75,6 +75,17 @@ enum class MissingGradient {
   // That rank contributes zeros to the sum; a gradient that comes reduced must come from all ranks
   // or none, or the step changes nothing. With a schedule, see MatrixJob::lr.
   kZero,
+  // As kZero, but a matrix for which no rank has a gradient is left as it is: no momentum, no
+  // decay.
+  kSkip,
+};
+
+// When a gradient holds a number that is not finite, on any rank. It never enters momentum or
+// weights.
+enum class NonFinite {
+  kError,      // the step changes nothing on any rank and fails naming matrix and rank
+  kSkipStep,   // the step changes nothing and is no error
+  kSkipMatrix  // the matrix is left as it is, the others are updated
 };
 
 struct RuntimeOptions {
@@ -84,6 +95,12 @@ struct RuntimeOptions {
   Strategy strategy = Strategy::kOwner;
   bool strict = false;  // refuse plans with a fallback
   MissingGradient missing_gradient = MissingGradient::kError;
+  NonFinite non_finite = NonFinite::kError;
+  // Clips by the norm of all gradients together (means over ranks, a loss scale undone), as
+  // torch.nn.utils.clip_grad_norm_: each is multiplied by min(1, max_gradient_norm / (norm +
+  // 1e-6)). Under kSkipMatrix the finite parts of a matrix that is left alone still count. 0: no
+  // clipping.
+  double max_gradient_norm = 0;
   // Longest wait of the host for this rank's own streams. Does not run while a collective is under
   // way: that ends at the transport's deadline, which names who is late.
   absl::Duration deadline = absl::Minutes(10);
@@ -136,6 +153,10 @@ class Runtime {
   // NotFound for an unknown matrix, AlreadyExists for a second gradient in one step,
   // InvalidArgument for a null gradient or a rate that is not finite.
   virtual absl::StatusOr<Job> Submit(const MatrixJob& job) = 0;
+
+  // The gradients of the open step and of later ones are `scale` times the true ones; they are
+  // divided by it. Finite, > 0, equal on all ranks, else the step changes nothing and fails.
+  virtual absl::Status SetLossScale(double scale) = 0;
 
   // Closes the step: everything planned is issued. Matrices without a job are handled by
   // options.missing_gradient (with kError this rank's Step() returns FailedPrecondition naming

@@ -9,6 +9,10 @@ namespace {
 
 class Elementwise final : public Path {
  public:
+  static Slot GradientSlot(const PlanMatrix& matrix) {
+    return matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
+  }
+
   std::string Describe(const PlanMatrix& matrix) const override {
     const bool sharded = matrix.layout == Layout::kSharded;
     const std::string reduction = matrix.gradient == GradientKind::kReduced ? ""
@@ -26,10 +30,14 @@ class Elementwise final : public Path {
                  {Slot::kGradient, Slot::kReducedGradient});
   }
 
+  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
+    const bool sharded = plan.matrix(m).layout == Layout::kSharded;
+    return {sharded ? plan.World() : plan.AnyRank(m), GradientSlot(plan.matrix(m))};
+  }
+
   void Update(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
-    const Slot gradient =
-        matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
+    const Slot gradient = GradientSlot(matrix);
     double flops = matrix.flops;
     if (matrix.layout == Layout::kSharded && matrix.rows > 0) {
       const std::int64_t most =

@@ -25,6 +25,10 @@ class Gather final : public Path {
                  {Slot::kGradient, Slot::kReducedGradient});
   }
 
+  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
+    return {plan.World(), OwnGradient(plan.matrix(m))};
+  }
+
   void Prepare(PlanBuilder& plan, std::int32_t m) const override {
     if (plan.matrix(m).rule != RuleKind::kMuon) return;
     plan.Compute(OpKind::kMomentum, plan.World(), m, Stage::kOrthogonalized,

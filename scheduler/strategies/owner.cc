@@ -30,6 +30,12 @@ class Owner final : public Path {
                  Slot::kReducedGradient);
   }
 
+  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
+    const PlanMatrix& matrix = plan.matrix(m);
+    return {plan.Rank(matrix.owner),
+            OwnerHasGradient(matrix) ? Slot::kGradient : Slot::kReducedGradient};
+  }
+
   void Collect(PlanBuilder& plan, std::int32_t m) const override {
     if (plan.matrix(m).rule != RuleKind::kCustom || !Sharded(plan.matrix(m))) return;
     plan.ToOwner(OpKind::kGather, m, {Stage::kOrthogonalized}, Slot::kWeight, Slot::kNodeWeight,
@@ -39,7 +45,7 @@ class Owner final : public Path {
   void Update(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
     const std::int32_t owner = plan.Rank(matrix.owner);
-    const Slot gradient = OwnerHasGradient(matrix) ? Slot::kGradient : Slot::kReducedGradient;
+    const Slot gradient = GradientHolders(plan, m).slot;
     if (matrix.rule == RuleKind::kCustom) {
       plan.Compute(OpKind::kCustom, owner, m, Stage::kApplied,
                    {gradient, Sharded(matrix) ? Slot::kWholeWeight : Slot::kWeight}, matrix.flops);

@@ -17,6 +17,12 @@ class Path {
 
   // During backward, last matrix first.
   virtual void Reduce(PlanBuilder& plan, std::int32_t m) const = 0;
+  // The ranks among which every row of the reduced gradient lies exactly once, and its slot there.
+  struct Holders {
+    std::int32_t group;
+    Slot slot;
+  };
+  virtual Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const = 0;
   // After the step is closed. First matrix first: compute that communication waits for,
   virtual void Prepare(PlanBuilder&, std::int32_t) const {}
   // communication that the update waits for,

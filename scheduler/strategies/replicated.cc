@@ -19,11 +19,14 @@ class Replicated final : public Path {
                  {Slot::kGradient, Slot::kReducedGradient});
   }
 
+  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
+    const bool reduced = !plan.alone() && plan.matrix(m).gradient == GradientKind::kLocal;
+    return {plan.AnyRank(m), reduced ? Slot::kReducedGradient : Slot::kGradient};
+  }
+
   void Update(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
-    const Slot gradient = !plan.alone() && matrix.gradient == GradientKind::kLocal
-                              ? Slot::kReducedGradient
-                              : Slot::kGradient;
+    const Slot gradient = GradientHolders(plan, m).slot;
     const std::int32_t world = plan.World();
     switch (matrix.rule) {
       case RuleKind::kMuon:

@@ -257,14 +257,14 @@ TEST_F(ElementwiseTest, SkipIsReadWhenTheItemRunsAndThenNothingIsWritten) {
     std::vector<float> state = {1, 2, 3, 4, 5};
     const std::vector<float> before = state;
     std::int64_t applied = 6;
-    float skip = 1 - skipping;
+    StepControl control{.skip = 1 - skipping};
     stream_->Enqueue([&] {
-      skip = skipping;
+      control.skip = skipping;
       return absl::OkStatus();
     });
     absl::Status status = math_.Momentum(*stream_, 1, &gradient, DType::kF32, 1, 0.5f, true,
-                                         &state[0], &state[4], &skip);
-    status.Update(math_.Apply(*stream_, 1, 0.5f, 1, &gradient, &state[3], DType::kF32, &skip));
+                                         &state[0], &state[4], &control);
+    status.Update(math_.Apply(*stream_, 1, 0.5f, 1, &gradient, &state[3], DType::kF32, &control));
     status.Update(math_.AdamW(*stream_, {.count = 1,
                                          .gradient = &gradient,
                                          .m = &state[1],
@@ -275,7 +275,7 @@ TEST_F(ElementwiseTest, SkipIsReadWhenTheItemRunsAndThenNothingIsWritten) {
                                          .beta2 = 0.5,
                                          .eps = 1,
                                          .applied_steps = &applied,
-                                         .skip = &skip}));
+                                         .control = &control}));
     ASSERT_TRUE(Finish(status).ok());
     EXPECT_EQ(applied, skipping != 0 ? 6 : 7);
     if (skipping != 0) {

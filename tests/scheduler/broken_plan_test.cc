@@ -23,7 +23,9 @@ using ::testing::HasSubstr;
 Plan OwnerPlan(Layout layout = Layout::kReplicated) {
   std::vector<PlanMatrix> matrices;
   for (const char* name : {"q", "k", "v", "o"}) matrices.push_back(Matrix(name, 8, 4, layout));
-  absl::StatusOr<Plan> plan = BuildPlan(Request(Strategy::kOwner, 2, 2, std::move(matrices)));
+  PlanRequest request = Request(Strategy::kOwner, 2, 2, std::move(matrices));
+  request.check_gradients = true;
+  absl::StatusOr<Plan> plan = BuildPlan(request);
   EXPECT_EQ(plan.status(), absl::OkStatus());
   return *std::move(plan);
 }
@@ -144,7 +146,7 @@ TEST(BrokenPlan, CrossedLanesOfTwoRanksAreACyclicWait) {
   op.lane = Lane::kInter;
   op.stage = Stage::kReduced;
   op.trigger = Trigger::kStepClosed;
-  op.bytes = kVerdictBytes;
+  op.bytes = 4 * VerdictFloats(1, 2);
   plan.ops.push_back(op);
   op.kind = OpKind::kAllReduce;
   op.source = Slot::kGradient;
@@ -227,6 +229,17 @@ TEST(BrokenPlan, GradientReducedTwiceOrInPartIsRefused) {
   const std::int32_t momentum = Find(half, [](const Op& o) { return o.kind == OpKind::kMomentum; });
   half.ops[momentum].source = Slot::kNodeGradient;
   EXPECT_THAT(Refusal(half), HasSubstr("op "));
+}
+
+TEST(BrokenPlan, AGradientThatIsNotCheckedOnceIsRefused) {
+  Plan plan = OwnerPlan();
+  const std::int32_t check =
+      Find(plan, [&](const Op& op) { return op.kind == OpKind::kCheckGradient && op.matrix == 1; });
+  Plan twice = plan;
+  Drop(plan, check);
+  EXPECT_THAT(Refusal(plan), HasSubstr("of the gradient of matrix 'k', 0 rows are checked, not 8"));
+  twice.check_gradients = false;
+  EXPECT_THAT(Refusal(twice), HasSubstr("8 rows are checked, not 0"));
 }
 
 TEST(BrokenPlan, CollectiveOfOneRankIsRefused) {

@@ -147,6 +147,7 @@ std::set<std::pair<int, Slot>> TouchedSlots(const Plan& plan, int rank) {
       const bool sends_all = op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter;
       const bool all_receive = op.kind != OpKind::kReduce && op.kind != OpKind::kGather;
       if (sends_all || root) touched.insert({op.matrix, op.source});
+      if (op.target == Slot::kNone) continue;
       if (all_receive || root) touched.insert({op.matrix, op.target});
     }
   }

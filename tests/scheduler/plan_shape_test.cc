@@ -152,7 +152,8 @@ TEST(PlanShape, StateIsShardedUnderGatherAndWholeElsewhere) {
   const Plan replicated = Build(Request(Strategy::kReplicated, 1, 4, {Matrix("a", 8, 2)}));
   EXPECT_EQ(CostOfRank(gather, 1).state_bytes, 2 * 2 * 4);
   EXPECT_EQ(CostOfRank(replicated, 1).state_bytes, 8 * 2 * 4);
-  EXPECT_EQ(CostOfRank(replicated, 1).lane_bytes[static_cast<int>(Lane::kIntra)], 8 * 2 * 4 + kVerdictBytes);
+  EXPECT_EQ(CostOfRank(replicated, 1).lane_bytes[static_cast<int>(Lane::kIntra)],
+            8 * 2 * 4 + 4 * VerdictFloats(1, 4));
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ inline PlanRequest DrawRequest(const DrawLimits& limits) {
       *rc::gen::element(Strategy::kReplicated, Strategy::kGather, Strategy::kOwner);
   PlanRequest request = Request(strategy, *Evenly(1, limits.most_nodes + 1),
                                 *Evenly(1, limits.most_ranks_per_node + 1), {});
+  request.check_gradients = *rc::gen::arbitrary<bool>();
   const int ranks = request.topology.grid.size();
   const int count = *Evenly(1, limits.most_matrices + 1);
   for (int i = 0; i < count; ++i) {

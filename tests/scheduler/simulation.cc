@@ -161,6 +161,8 @@ class Simulator {
     std::vector<int> gradient_uses;  // per matrix: ops that read the submitted gradient
     std::vector<int> uses_done;
     int steps_closed = 0;
+    int checks = 0;  // of all steps
+    int checks_each_step = 0;
     int verdicts = 0;
     bool verdict_valid = false;
   };
@@ -204,6 +206,7 @@ class Simulator {
     }
     for (const auto& lane : plan_.lanes[rank]) {
       for (std::int32_t index : lane) {
+        self.checks_each_step += plan_.ops[index].kind == OpKind::kCheckGradient;
         if (Reads(plan_.ops[index], rank) && plan_.ops[index].source == Slot::kGradient) {
           ++self.gradient_uses[plan_.ops[index].matrix];
         }
@@ -220,7 +223,7 @@ class Simulator {
     return (op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter) || rank == op.root;
   }
   static bool Writes(const Op& op, int rank) {
-    if (op.kind == OpKind::kVerdict) return false;
+    if (op.kind == OpKind::kVerdict || op.kind == OpKind::kCheckGradient) return false;
     if (op.kind == OpKind::kReduce || op.kind == OpKind::kGather) return rank == op.root;
     return op.kind != OpKind::kBroadcast || rank != op.root;
   }
@@ -327,6 +330,9 @@ class Simulator {
     if (meeting.sent.count(rank) > 0) return;
     Rank& self = ranks_[rank];
     if (op.kind == OpKind::kVerdict) {
+      if (self.checks != (step + 1) * self.checks_each_step) {
+        Report(op, rank, "runs before the step's checks or after the next step's");
+      }
       self.verdict_valid = false;
       meeting.sent[rank] = {};
       return;
@@ -347,6 +353,13 @@ class Simulator {
     if (op.kind == OpKind::kVerdict) {
       self.verdicts = step + 1;
       self.verdict_valid = true;
+      return;
+    }
+    if (op.kind == OpKind::kCheckGradient) {
+      ++self.checks;
+      if (meeting.sent[rank] != ReducedGradient(op.matrix, rank, step, meeting.sent[rank].size())) {
+        Report(op, rank, "checks what is not the reduced gradient");
+      }
       return;
     }
     if (ChangesModel(op, rank) && !self.verdict_valid) {
@@ -403,6 +416,20 @@ class Simulator {
         result = Compute(meeting.sent[rank], rank, op);
     }
     At(rank, op.matrix, op.target) = std::move(result);
+  }
+
+  // `count` rows of it: the whole, or else the rank's own.
+  Rows ReducedGradient(std::int32_t m, int rank, int step, std::size_t count) const {
+    const PlanMatrix& matrix = plan_.matrices[m];
+    const bool whole = static_cast<std::int64_t>(count) == matrix.rows;
+    const std::int64_t first = whole ? 0 : FirstRow(matrix, rank);
+    Rows rows(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      for (int r = 0; r < World(); ++r) {
+        rows[i] += GradientSymbol(step, m, r, first + static_cast<std::int64_t>(i));
+      }
+    }
+    return rows;
   }
 
   std::int64_t ScatterRows(const Op& op, const PlanMatrix& matrix, int member) const {
