@@ -89,12 +89,18 @@ class CountingMath final : public Math {
                              const Matrix& y) override {
     return inner_.ShiftDiagonal(stream, x, shift, y);
   }
+  absl::Status Norm(Stream&, std::int64_t, const void*, DType, float, float*) override {
+    return absl::UnimplementedError("not part of Newton-Schulz");
+  }
+  absl::Status Add(Stream&, std::int64_t, const void*, void*, DType) override {
+    return absl::UnimplementedError("not part of Newton-Schulz");
+  }
   absl::Status Momentum(Stream&, std::int64_t, const void*, DType, float, float, bool, float*,
-                        float*, const float*) override {
+                        float*, const StepControl*) override {
     return absl::UnimplementedError("not part of Newton-Schulz");
   }
   absl::Status Apply(Stream&, std::int64_t, float, float, const float*, void*, DType,
-                     const float*) override {
+                     const StepControl*) override {
     return absl::UnimplementedError("not part of Newton-Schulz");
   }
   absl::Status AdamW(Stream&, const AdamWArguments&) override {
