@@ -8,6 +8,7 @@
 #include "weft/dtype.h"
 #include "weft/grid.h"
 #include "weft/job.h"
+#include "weft/launch.h"
 #include "weft/metrics.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"

@@ -1,0 +1,12 @@
+// The process's environment variables.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace weft::base {
+
+// Nothing where it is not set. Not while another thread changes the environment.
+std::optional<std::string> EnvironmentVariable(const std::string& name);
+
+}  // namespace weft::base
