@@ -1,0 +1,64 @@
+// How long the plan of a whole world takes, with its proof, and how much memory: 4,096 matrices on
+// 1,024 ranks unless told otherwise. One strategy and layout per run, since memory is the process's
+// peak.
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "weft/plan.h"
+
+namespace {
+
+double Seconds(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int nodes = 128, ranks_per_node = 8, matrices = 4096;
+  std::string strategy = "owner", layout = "replicated";
+  CLI::App app("Times BuildPlan().");
+  app.add_option("--nodes", nodes)->capture_default_str();
+  app.add_option("--ranks-per-node", ranks_per_node)->capture_default_str();
+  app.add_option("--matrices", matrices)->capture_default_str();
+  app.add_option("--strategy", strategy)->capture_default_str();
+  app.add_option("--layout", layout)->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  weft::PlanRequest request;
+  request.topology.grid = {nodes, ranks_per_node};
+  request.strategy = weft::ParseStrategy(strategy).value();
+  request.check_gradients = true;
+  for (int m = 0; m < matrices; ++m) {
+    weft::PlanMatrix matrix;
+    matrix.name = absl::StrCat("m", m);
+    // Four shapes, as the matrices of a transformer's layers.
+    matrix.rows = m % 4 == 3 ? 9728 : 2560;
+    matrix.cols = m % 4 == 2 ? 9728 : 2560;
+    matrix.layout = weft::ParseLayout(layout).value();
+    matrix.flops = 1e9 * static_cast<double>(matrix.rows + matrix.cols);
+    request.matrices.push_back(matrix);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::StatusOr<weft::Plan> plan = weft::BuildPlan(request);
+  const double built = Seconds(begin);
+  if (!plan.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(plan.status().message()).c_str());
+    return 1;
+  }
+  const auto again = std::chrono::steady_clock::now();
+  const bool valid = weft::ValidatePlan(*plan).ok();
+  const double proven = Seconds(again);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("%s, %s: %d matrices on %d ranks, %zu ops\n", strategy.c_str(), layout.c_str(),
+              matrices, request.topology.grid.size(), plan->ops.size());
+  std::printf("built and proven in %.2f s, of which the proof is %.2f s; peak memory %.0f MiB\n",
+              built, proven, static_cast<double>(usage.ru_maxrss) / 1024);
+  return valid ? 0 : 1;
+}
