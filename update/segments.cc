@@ -65,10 +65,24 @@ void Compositions(int rest, std::vector<int>& prefix, std::vector<std::vector<in
 }  // namespace
 
 double SpuriousEigenvalue(DType operand_type) {
-  return operand_type == DType::kBF16 ? -3.2e-3 : -1e-6;
+  switch (operand_type) {
+    case DType::kF32:
+      return -1e-6;
+    case DType::kBF16:
+      return -3.2e-3;
+  }
+  return 0;
 }
 
-int LongestSegment(DType operand_type) { return operand_type == DType::kF32 ? 2 : 0; }
+int LongestSegment(DType operand_type) {
+  switch (operand_type) {
+    case DType::kF32:
+      return 2;
+    case DType::kBF16:
+      return 0;
+  }
+  return 0;
+}
 
 SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vector<int>& segments,
                                 double epsilon) {

@@ -42,12 +42,17 @@ float SeededValues::operator[](std::int64_t index) const {
 }
 
 void SeededValues::Fill(std::int64_t first, std::int64_t count, DType type, void* to) const {
-  if (type == DType::kF32) {
-    auto* floats = static_cast<float*>(to);
-    for (std::int64_t i = 0; i < count; ++i) floats[i] = (*this)[first + i];
-  } else {
-    auto* bits = static_cast<std::uint16_t*>(to);
-    for (std::int64_t i = 0; i < count; ++i) bits[i] = FloatToBf16((*this)[first + i]);
+  switch (type) {
+    case DType::kF32: {
+      auto* floats = static_cast<float*>(to);
+      for (std::int64_t i = 0; i < count; ++i) floats[i] = (*this)[first + i];
+      return;
+    }
+    case DType::kBF16: {
+      auto* bits = static_cast<std::uint16_t*>(to);
+      for (std::int64_t i = 0; i < count; ++i) bits[i] = FloatToBf16((*this)[first + i]);
+      return;
+    }
   }
 }
 
