@@ -96,8 +96,8 @@ SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vec
 
 std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations, double epsilon,
                                 int longest) {
-  // A run of more iterations than this is built from what was found for fewer; the number of
-  // compositions doubles with each.
+  // The number of compositions doubles with each iteration. Longer runs, which none of the known
+  // coefficients are made for, take plain NS rather than a search without bound.
   constexpr int kMostIterations = 12;
   if (iterations > kMostIterations) return {0};
   std::vector<std::vector<int>> all;

@@ -62,6 +62,11 @@ TEST(Segments, Chosen) {
   EXPECT_EQ(ChooseSegments(Coefficients::Quintic(), 5, -1), (Segments{0})) << "no set is safe";
 }
 
+TEST(Segments, LongRunsArePlain) {
+  EXPECT_NE(ChooseSegments(Coefficients::Quintic(), 12, kFp16), (Segments{0}));
+  EXPECT_EQ(ChooseSegments(Coefficients::Quintic(), 13, kFp16), (Segments{0}));
+}
+
 // Whatever is chosen is safe, adds up, and keeps its bound on the length.
 RC_GTEST_PROP(SegmentsLaw, ChosenSetsAreSafeAndComplete, ()) {
   const auto all = {Coefficients::Quintic(), Coefficients::PolarExpress(), Coefficients::You()};
