@@ -9,8 +9,6 @@
 namespace weft {
 namespace {
 
-// Sets below this agreed with plain NS in low precision, sets above it did not.
-constexpr double kSafeCondition = 100;
 // Conditions closer than this are equal for all that a worst-case model can tell.
 constexpr double kTie = 1.25;
 
@@ -90,7 +88,7 @@ SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vec
   analysis.segments = segments;
   analysis.epsilon = epsilon;
   analysis.condition = Condition(coefficients, segments, epsilon);
-  analysis.safe = analysis.condition <= kSafeCondition;
+  analysis.safe = analysis.condition <= SegmentAnalysis::kSafeCondition;
   return analysis;
 }
 
