@@ -233,6 +233,8 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
       WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
                             update::MakeRecipe(ns, spec.rows, spec.cols, advisor));
       matrix.flops = recipe.Cost().symmetric_flops;
+      const std::string& warning = advisor.Warning(ns);
+      if (!warning.empty()) matrix.warnings.push_back(warning);
     } else if (std::holds_alternative<AdamWOptions>(spec.rule)) {
       matrix.rule = RuleKind::kElementwise;
       matrix.state_bytes_per_element = 8;
