@@ -114,7 +114,7 @@ absl::Status JobState::Wait(Stage stage, absl::Duration timeout) const {
                        " not reached within ", absl::FormatDuration(timeout)));
     }
   }
-  const absl::Status status = state.status;
+  absl::Status status = state.status;
   const WaitListener listener = wait_listener_;
   lock.unlock();
   if (listener) listener(step_, begin, clock_.Now());
