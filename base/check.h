@@ -26,7 +26,9 @@ struct Voidify {
 
 }  // namespace weft::base
 
+// NOLINTBEGIN(bugprone-macro-parentheses): callers stream into its end.
 #define WEFT_CHECK(condition)             \
   (condition) ? (void)0                   \
               : ::weft::base::Voidify() & \
                     ::weft::base::CheckFailure(#condition, __FILE__, __LINE__).stream()
+// NOLINTEND(bugprone-macro-parentheses)

@@ -15,9 +15,11 @@
 #define WEFT_CONCAT_(a, b) WEFT_CONCAT_INNER_(a, b)
 
 // WEFT_ASSIGN_OR_RETURN(auto x, StatusOrReturningCall());
+// NOLINTBEGIN(bugprone-macro-parentheses): declarations and names take no parentheses.
 #define WEFT_ASSIGN_OR_RETURN(declaration, expression) \
   WEFT_ASSIGN_OR_RETURN_(WEFT_CONCAT_(weft_or_, __LINE__), declaration, expression)
 #define WEFT_ASSIGN_OR_RETURN_(temporary, declaration, expression) \
   auto temporary = (expression);                                   \
   if (!temporary.ok()) return std::move(temporary).status();       \
   declaration = *std::move(temporary)
+// NOLINTEND(bugprone-macro-parentheses)

@@ -92,14 +92,19 @@ struct RawProducts::Impl {
     small_out = Allocate(device, m * m, type);
     wide_out = Allocate(device, m * n, type);
     // Ones in either type; what is multiplied does not change the time of a dense product.
+    auto kind = memory::data_type::undef;
     for (Buffer* buffer : {x.get(), q.get()}) {
-      if (type == DType::kF32) {
-        std::fill_n(buffer->as<float>(), buffer->bytes() / sizeof(float), 1.0f);
-      } else {
-        std::fill_n(buffer->as<std::uint16_t>(), buffer->bytes() / 2, std::uint16_t{0x3f80});
+      switch (type) {
+        case DType::kF32:
+          kind = memory::data_type::f32;
+          std::fill_n(buffer->as<float>(), buffer->bytes() / sizeof(float), 1.0f);
+          break;
+        case DType::kBF16:
+          kind = memory::data_type::bf16;
+          std::fill_n(buffer->as<std::uint16_t>(), buffer->bytes() / 2, std::uint16_t{0x3f80});
+          break;
       }
     }
-    const auto kind = type == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
     const memory::desc wide({m, n}, kind, memory::dims{n, 1});
     const memory::desc wide_transposed({n, m}, kind, memory::dims{1, n});
     const memory::desc square({m, m}, kind, memory::dims{m, 1});

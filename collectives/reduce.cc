@@ -52,10 +52,13 @@ void Reduce(absl::Span<const void* const> sources, T* to, std::int64_t count, Re
 
 void ReduceSources(absl::Span<const void* const> sources, void* to, std::int64_t count, DType dtype,
                    ReduceOp op) {
-  if (dtype == DType::kF32) {
-    Reduce(sources, static_cast<float*>(to), count, op);
-  } else {
-    Reduce(sources, static_cast<std::uint16_t*>(to), count, op);
+  switch (dtype) {
+    case DType::kF32:
+      Reduce(sources, static_cast<float*>(to), count, op);
+      return;
+    case DType::kBF16:
+      Reduce(sources, static_cast<std::uint16_t*>(to), count, op);
+      return;
   }
 }
 

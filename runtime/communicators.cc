@@ -49,7 +49,7 @@ absl::Status Communicators::CreateFor(const Plan& plan) {
 }
 
 absl::Status Communicators::Finish() {
-  const absl::Status status = stream_->Synchronize(absl::InfiniteDuration());
+  absl::Status status = stream_->Synchronize(absl::InfiniteDuration());
   if (status.ok()) return status;
   const absl::Status root = transport_.failure();
   return root.ok() ? status : root;

@@ -9,6 +9,19 @@
 
 namespace weft::runtime {
 using base::View;
+namespace {
+
+// A callback runs between the stages of jobs, its own and others': one that throws must not keep
+// them, or the callbacks after it, from being told.
+void CallGuarded(const std::function<void(const absl::Status&)>& callback,
+                 const absl::Status& status) {
+  try {
+    callback(status);
+  } catch (...) {  // the contract of OnStage
+  }
+}
+
+}  // namespace
 
 absl::Status JobState::NotIssued(Stage stage) const {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -52,7 +65,7 @@ void JobState::Tell() {
     const absl::Status status = state.status;
     lock.unlock();
     if (completions_ != nullptr) completions_->Push({id_, step_, static_cast<Stage>(i), status});
-    for (const auto& callback : callbacks) callback(status);
+    for (const auto& callback : callbacks) CallGuarded(callback, status);
     lock.lock();
   }
   telling_ = false;
@@ -101,7 +114,7 @@ absl::Status JobState::Wait(Stage stage, absl::Duration timeout) const {
                        " not reached within ", absl::FormatDuration(timeout)));
     }
   }
-  const absl::Status status = state.status;
+  absl::Status status = state.status;
   const WaitListener listener = wait_listener_;
   lock.unlock();
   if (listener) listener(step_, begin, clock_.Now());
@@ -119,7 +132,7 @@ void JobState::OnStage(Stage stage, std::function<void(const absl::Status&)> cal
     }
     status = state.status;
   }
-  callback(status);
+  CallGuarded(callback, status);
 }
 
 void JobState::set_wait_listener(WaitListener listener) {

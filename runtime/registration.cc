@@ -15,6 +15,8 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "update/recipe.h"
+#include "update/segment_advisor.h"
 
 namespace weft::runtime {
 namespace {
@@ -213,6 +215,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.strategy = options.strategy;
   request.strict = options.strict;
   request.check_gradients = true;
+  update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
     PlanMatrix matrix;
     matrix.name = spec.name;
@@ -226,9 +229,12 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) {
       matrix.rule = RuleKind::kMuon;
       matrix.state_bytes_per_element = 4;
-      WEFT_ASSIGN_OR_RETURN(const NewtonSchulzCost cost,
-                            CostOf(muon->newton_schulz, spec.rows, spec.cols));
-      matrix.flops = cost.symmetric_flops;
+      const NewtonSchulzOptions& ns = muon->newton_schulz;
+      WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
+                            update::MakeRecipe(ns, spec.rows, spec.cols, advisor));
+      matrix.flops = recipe.Cost().symmetric_flops;
+      const std::string& warning = advisor.Warning(ns);
+      if (!warning.empty()) matrix.warnings.push_back(warning);
     } else if (std::holds_alternative<AdamWOptions>(spec.rule)) {
       matrix.rule = RuleKind::kElementwise;
       matrix.state_bytes_per_element = 8;

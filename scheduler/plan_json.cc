@@ -35,7 +35,8 @@ Json ToJson(const PlanMatrix& matrix) {
                {"flops", matrix.flops},
                {"owner", matrix.owner},
                {"path", matrix.path},
-               {"fallback", matrix.fallback}};
+               {"fallback", matrix.fallback},
+               {"warnings", matrix.warnings}};
   if (matrix.layout == Layout::kSharded) json["shard_rows"] = matrix.shard_rows;
   return json;
 }

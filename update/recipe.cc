@@ -114,12 +114,10 @@ NewtonSchulzCost Recipe::Cost() const {
 }
 
 absl::StatusOr<std::vector<int>> ResolveSegments(const NewtonSchulzOptions& options, std::int64_t m,
-                                                 std::int64_t n) {
+                                                 std::int64_t n, SegmentAdvisor& advisor) {
   WEFT_RETURN_IF_ERROR(Validate(options));
   if (!options.segments.empty()) return options.segments;
-  std::vector<int> chosen = ChooseSegments(options.coefficients, options.iterations,
-                                           SpuriousEigenvalue(options.operand_type),
-                                           LongestSegment(options.operand_type));
+  const std::vector<int>& chosen = advisor.Choose(options);
   // On a nearly square matrix a small product costs almost as much as a long one and the smallest
   // singular values are close to zero: Gram NS saves little there and loses accuracy.
   const double plain = BuildRecipe(options, {0}, m, n).Cost().symmetric_flops;
@@ -129,11 +127,17 @@ absl::StatusOr<std::vector<int>> ResolveSegments(const NewtonSchulzOptions& opti
 }
 
 absl::StatusOr<Recipe> MakeRecipe(const NewtonSchulzOptions& options, std::int64_t rows,
-                                  std::int64_t cols) {
+                                  std::int64_t cols, SegmentAdvisor& advisor) {
   const std::int64_t m = std::min(rows, cols);
   const std::int64_t n = std::max(rows, cols);
-  WEFT_ASSIGN_OR_RETURN(std::vector<int> segments, ResolveSegments(options, m, n));
+  WEFT_ASSIGN_OR_RETURN(std::vector<int> segments, ResolveSegments(options, m, n, advisor));
   return BuildRecipe(options, std::move(segments), m, n);
+}
+
+absl::StatusOr<Recipe> MakeRecipe(const NewtonSchulzOptions& options, std::int64_t rows,
+                                  std::int64_t cols) {
+  SegmentAdvisor advisor;
+  return MakeRecipe(options, rows, cols, advisor);
 }
 
 }  // namespace weft::update

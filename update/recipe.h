@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "update/segment_advisor.h"
 #include "weft/update.h"
 
 namespace weft::update {
@@ -52,9 +53,12 @@ struct Recipe {
 // The segments that `options` ask for on an m x n matrix: the given ones, or the chosen ones.
 // InvalidArgument as Validate().
 absl::StatusOr<std::vector<int>> ResolveSegments(const NewtonSchulzOptions& options, std::int64_t m,
-                                                 std::int64_t n);
+                                                 std::int64_t n, SegmentAdvisor& advisor);
 
-// The recipe for rows x cols matrices (the long side may be either).
+// The recipe for rows x cols matrices (the long side may be either). Who makes many keeps one
+// advisor for all of them.
+absl::StatusOr<Recipe> MakeRecipe(const NewtonSchulzOptions& options, std::int64_t rows,
+                                  std::int64_t cols, SegmentAdvisor& advisor);
 absl::StatusOr<Recipe> MakeRecipe(const NewtonSchulzOptions& options, std::int64_t rows,
                                   std::int64_t cols);
 

@@ -9,8 +9,6 @@
 namespace weft {
 namespace {
 
-// Sets below this agreed with plain NS in low precision, sets above it did not.
-constexpr double kSafeCondition = 100;
 // Conditions closer than this are equal for all that a worst-case model can tell.
 constexpr double kTie = 1.25;
 
@@ -65,10 +63,24 @@ void Compositions(int rest, std::vector<int>& prefix, std::vector<std::vector<in
 }  // namespace
 
 double SpuriousEigenvalue(DType operand_type) {
-  return operand_type == DType::kBF16 ? -3.2e-3 : -1e-6;
+  switch (operand_type) {
+    case DType::kF32:
+      return -1e-6;
+    case DType::kBF16:
+      return -3.2e-3;
+  }
+  return 0;
 }
 
-int LongestSegment(DType operand_type) { return operand_type == DType::kF32 ? 2 : 0; }
+int LongestSegment(DType operand_type) {
+  switch (operand_type) {
+    case DType::kF32:
+      return 2;
+    case DType::kBF16:
+      return 0;
+  }
+  return 0;
+}
 
 SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vector<int>& segments,
                                 double epsilon) {
@@ -76,14 +88,14 @@ SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vec
   analysis.segments = segments;
   analysis.epsilon = epsilon;
   analysis.condition = Condition(coefficients, segments, epsilon);
-  analysis.safe = analysis.condition <= kSafeCondition;
+  analysis.safe = analysis.condition <= SegmentAnalysis::kSafeCondition;
   return analysis;
 }
 
 std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations, double epsilon,
                                 int longest) {
-  // A run of more iterations than this is built from what was found for fewer; the number of
-  // compositions doubles with each.
+  // The number of compositions doubles with each iteration. Longer runs, which none of the known
+  // coefficients are made for, take plain NS rather than a search without bound.
   constexpr int kMostIterations = 12;
   if (iterations > kMostIterations) return {0};
   std::vector<std::vector<int>> all;

@@ -15,8 +15,8 @@ namespace {
 using Result = std::optional<Wire::Trouble>;
 
 // Up to here a reduction goes to the root, and a broadcast down a tree, in one piece.
-constexpr std::int64_t kSmallBytes = 64 * 1024;
-constexpr std::int64_t kSegmentBytes = 256 * 1024;
+constexpr std::int64_t kSmallBytes = std::int64_t{64} * 1024;
+constexpr std::int64_t kSegmentBytes = std::int64_t{256} * 1024;
 
 // Tags of one operation.
 enum Phase : std::uint64_t { kHeader, kPayload, kCollect, kPhases };

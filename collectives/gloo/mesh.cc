@@ -90,6 +90,7 @@ class Meeting {
     if (gone >= 0) return Gone(membership_.world_ranks[gone]);
     if (!met) return NotMet(got);
     std::vector<std::string> all;
+    all.reserve(got.size());
     for (auto& text : got) all.push_back(std::move(text).value_or(""));
     return all;
   }

@@ -104,7 +104,7 @@ Nanos Session::WaitLimit() const { return clock().Now() + BoundedNanos(deadline(
 // rank that does not find its own entry in "run" has met the files of an earlier run.
 absl::Status Session::MeetAll() {
   const auto here = [](int rank) { return absl::StrCat("here.", rank); };
-  const absl::Status leftovers = absl::FailedPreconditionError(
+  absl::Status leftovers = absl::FailedPreconditionError(
       absl::StrCat("store '", store_.directory(),
                    "' holds files of an earlier run; every run needs an empty directory"));
   const std::string entry = absl::StrCat(options_.size, " ", Nonce());

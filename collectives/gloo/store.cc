@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,8 +16,9 @@ namespace weft::collectives::gloo {
 namespace {
 
 absl::Status SystemError(const std::string& what, const std::string& path) {
-  const int error = errno;
-  return absl::UnavailableError(absl::StrCat(what, " '", path, "': ", std::strerror(error)));
+  // ErrnoToStatus is a thread-safe strerror here; its codes are not wanted.
+  return absl::UnavailableError(
+      absl::ErrnoToStatus(errno, absl::StrCat(what, " '", path, "'")).message());
 }
 
 bool WriteAll(int fd, const std::string& contents) {
@@ -38,7 +38,8 @@ absl::Status Store::Check() const {
   struct stat info {};
   if (::stat(directory_.c_str(), &info) != 0) {
     return absl::NotFoundError(
-        absl::StrCat("store '", directory_, "' cannot be read: ", std::strerror(errno)));
+        absl::ErrnoToStatus(errno, absl::StrCat("store '", directory_, "' cannot be read"))
+            .message());
   }
   if (!S_ISDIR(info.st_mode)) {
     return absl::FailedPreconditionError(

@@ -79,6 +79,7 @@ std::vector<std::unique_ptr<Transport>> CreateTransports(const LocalTransportOpt
   Clock& clock = options.clock != nullptr ? *options.clock : Clock::Steady();
   const auto world = std::make_shared<World>(options, clock);
   std::vector<std::unique_ptr<Transport>> transports;
+  transports.reserve(world->size());
   for (int rank = 0; rank < world->size(); ++rank) {
     transports.push_back(std::make_unique<LocalTransport>(world, rank));
   }

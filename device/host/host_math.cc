@@ -15,10 +15,13 @@ namespace {
 // Calls `body` with a null pointer of the element type that stands for `type`.
 template <typename Body>
 void WithType(DType type, Body body) {
-  if (type == DType::kF32) {
-    body(static_cast<float*>(nullptr));
-  } else {
-    body(static_cast<std::uint16_t*>(nullptr));
+  switch (type) {
+    case DType::kF32:
+      body(static_cast<float*>(nullptr));
+      return;
+    case DType::kBF16:
+      body(static_cast<std::uint16_t*>(nullptr));
+      return;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -148,12 +149,30 @@ void HostStream::RunWorker(int threads, StreamPriority priority) {
   }
 }
 
+template <typename Call>
+void HostStream::RunGuarded(Call call) {
+  absl::Status status;
+  try {
+    status = call();
+  } catch (const std::exception& error) {
+    status =
+        absl::InternalError(absl::StrCat("an item of stream ", name_, " threw: ", error.what()));
+  } catch (...) {
+    status = absl::InternalError(
+        absl::StrCat("an item of stream ", name_, " threw something that is no std::exception"));
+  }
+  if (!status.ok()) Fail(std::move(status));
+}
+
 void HostStream::Run(Item& item) {
   if (auto* work = std::get_if<Work>(&item)) {
     if (failed()) return;
-    if (absl::Status status = (*work)(); !status.ok()) Fail(std::move(status));
+    RunGuarded([&] { return (*work)(); });
   } else if (auto* always = std::get_if<Always>(&item)) {
-    always->work(status());
+    RunGuarded([&] {
+      always->work(status());
+      return absl::OkStatus();
+    });
   } else if (auto* reach = std::get_if<Reach>(&item)) {
     reach->point->Complete(status());
   } else if (auto* await = std::get_if<Await>(&item)) {

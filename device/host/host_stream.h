@@ -56,6 +56,10 @@ class HostStream final : public Stream {
   void Push(Item item);
   void RunWorker(int threads, StreamPriority priority);
   void Run(Item& item);
+  // Runs what the caller gave. An error that it returns fails the stream, and so does an exception,
+  // which must not leave the worker: that would end the process.
+  template <typename Call>
+  void RunGuarded(Call call);
   void AwaitPoint(const std::shared_ptr<Point>& point);
   // The first failure wins; returns whether this was it.
   bool Fail(absl::Status cause);

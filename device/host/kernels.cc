@@ -64,7 +64,7 @@ template <typename From, typename To, typename Row>
   Vector* source = a;
   Vector* target = b;
   for (int round = 0; round < 3; ++round) {
-    for (int i = 0; i < 4; ++i) {
+    for (std::int64_t i = 0; i < 4; ++i) {
       target[2 * i] = __builtin_shufflevector(source[i], source[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
       target[2 * i + 1] =
           __builtin_shufflevector(source[i], source[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
@@ -98,6 +98,7 @@ template <typename From, typename To, typename Row>
   }
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types.
 // target_clones does not take templates: one plain function per combination of types.
 #define WEFT_DEFINE_SUMS(T)                                                                \
   WEFT_VECTOR_CLONES double SumOfSquares(const T* u, std::int64_t rows, std::int64_t cols, \
@@ -218,6 +219,7 @@ WEFT_DEFINE_ADAMW(float, std::uint16_t)
 WEFT_DEFINE_ADAMW(std::uint16_t, float)
 WEFT_DEFINE_ADAMW(std::uint16_t, std::uint16_t)
 #undef WEFT_DEFINE_ADAMW
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace
 
@@ -288,6 +290,7 @@ void AdamWStep(std::int64_t count, const G* gradient, const AdamWFactors& factor
   AdamWClones(count, gradient, factors, m, v, weight);
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types.
 #define WEFT_INSTANTIATE(A, B)                                                                  \
   template void ScaleInto(const A*, std::int64_t, std::int64_t, std::int64_t, bool, double, B*, \
                           std::int64_t);                                                        \
@@ -310,5 +313,6 @@ WEFT_INSTANTIATE(std::uint16_t, std::uint16_t)
 WEFT_INSTANTIATE(float)
 WEFT_INSTANTIATE(std::uint16_t)
 #undef WEFT_INSTANTIATE
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace weft::device

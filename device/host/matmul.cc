@@ -76,7 +76,24 @@ absl::Status NoScratch(std::size_t bytes) {
 }
 
 memory::data_type TypeOf(DType type) {
-  return type == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
+  switch (type) {
+    case DType::kF32:
+      return memory::data_type::f32;
+    case DType::kBF16:
+      return memory::data_type::bf16;
+  }
+  return memory::data_type::undef;
+}
+
+// Whether WidenedPlan knows the type's bits: its products can then go through fp32 as well.
+bool CanBeWidened(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return false;
+    case DType::kBF16:
+      return true;
+  }
+  return false;
 }
 
 // Rows [0, rows) of a matrix, seen transposed when asked.
@@ -173,10 +190,13 @@ class Panel {
   }
 
   void CopyCToD(const std::byte* c, std::byte* d) const {
-    if (product_.d.dtype == DType::kF32) {
-      CopyRows<float>(product_.c, rows_, cols_, c, product_.d, d);
-    } else {
-      CopyRows<std::uint16_t>(product_.c, rows_, cols_, c, product_.d, d);
+    switch (product_.d.dtype) {
+      case DType::kF32:
+        CopyRows<float>(product_.c, rows_, cols_, c, product_.d, d);
+        return;
+      case DType::kBF16:
+        CopyRows<std::uint16_t>(product_.c, rows_, cols_, c, product_.d, d);
+        return;
     }
   }
 
@@ -243,12 +263,15 @@ class LibraryPlan final : public MatMulPlan {
   void Mirror(void* d, std::int64_t row_begin, std::int64_t row_end) const {
     const Matrix& form = product_.d;
     for (std::int64_t i = 0; i < form.batch; ++i) {
-      if (form.dtype == DType::kF32) {
-        MirrorLowerRows(static_cast<float*>(d) + i * form.batch_stride, row_begin, row_end,
-                        form.row_stride);
-      } else {
-        MirrorLowerRows(static_cast<std::uint16_t*>(d) + i * form.batch_stride, row_begin, row_end,
-                        form.row_stride);
+      switch (form.dtype) {
+        case DType::kF32:
+          MirrorLowerRows(static_cast<float*>(d) + i * form.batch_stride, row_begin, row_end,
+                          form.row_stride);
+          break;
+        case DType::kBF16:
+          MirrorLowerRows(static_cast<std::uint16_t*>(d) + i * form.batch_stride, row_begin,
+                          row_end, form.row_stride);
+          break;
       }
     }
   }
@@ -315,12 +338,12 @@ class WidenedPlan final : public MatMulPlan {
 
 absl::StatusOr<std::shared_ptr<const MatMulPlan>> MakePlan(const Product& product,
                                                            const MatMulOptions& options) {
-  const bool bf16 = product.a.dtype == DType::kBF16;
-  if (!bf16 || options.native_bf16) {
+  const bool widen = CanBeWidened(product.a.dtype);
+  if (!widen || options.native_bf16) {
     try {
       return std::make_shared<const LibraryPlan>(product, options);
     } catch (const dnnl::error& error) {
-      if (!bf16 || error.status != dnnl_unimplemented) {
+      if (!widen || error.status != dnnl_unimplemented) {
         return absl::InternalError(absl::StrCat("oneDNN refused a product of ", product.a.rows,
                                                 " x ", product.a.cols, " and ", product.b.rows,
                                                 " x ", product.b.cols, ": ", error.what()));

@@ -25,7 +25,9 @@ struct Completion {
 
 // Thread-safe; one queue may serve several consumers. Given to a runtime in its options, it must
 // outlive the runtime. A queue is one rank's: a completion does not say whose it is, so ranks that
-// are threads of one process need one each.
+// are threads of one process need one each. It has no bound: each job leaves kStageCount
+// completions per step, and whoever gives a queue and does not take them out lets it grow as long
+// as training runs.
 class CompletionQueue {
  public:
   explicit CompletionQueue(Clock& clock = Clock::Steady()) : clock_(clock) {}

@@ -21,7 +21,9 @@ namespace weft {
 // (CAP_SYS_NICE) and is ignored without.
 enum class StreamPriority { kNormal, kHigh };
 
-// One rank's device. Thread-safe. Outlives everything it created.
+// One rank's device. Thread-safe. Outlives everything it created. Its own calls report errors as
+// statuses; only what the standard library throws for want of host memory may leave them.
+// Exceptions of the work that runs in its streams: weft/stream.h.
 class Device {
  public:
   virtual ~Device() = default;

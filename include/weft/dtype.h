@@ -8,13 +8,32 @@
 
 namespace weft {
 
+// Whoever treats types differently switches over them without a default, so that the compiler names
+// every place that a new one has to be thought about.
 enum class DType : std::uint8_t {
   kF32,   // IEEE binary32
   kBF16,  // upper half of a binary32, conversions round to nearest even
 };
 
-constexpr std::size_t SizeOf(DType type) { return type == DType::kF32 ? 4 : 2; }
+// Bytes per element.
+constexpr std::size_t SizeOf(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return 4;
+    case DType::kBF16:
+      return 2;
+  }
+  return 0;
+}
 
-constexpr std::string_view Name(DType type) { return type == DType::kF32 ? "f32" : "bf16"; }
+constexpr std::string_view Name(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return "f32";
+    case DType::kBF16:
+      return "bf16";
+  }
+  return "invalid";
+}
 
 }  // namespace weft

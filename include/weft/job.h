@@ -74,7 +74,8 @@ class Job {
   absl::Status Wait(Stage stage, absl::Duration timeout) const;
 
   // Calls `callback` once when `stage` is reached or has failed: at once if that is so already,
-  // otherwise on a thread of Weft's. It must be short and must not call into Weft.
+  // otherwise on a thread of Weft's. It must be short and must not call into Weft. What it throws
+  // is dropped: who watches a job cannot change how it ends, nor what other callbacks are told.
   void OnStage(Stage stage, std::function<void(const absl::Status&)> callback) const;
 
  private:

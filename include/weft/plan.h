@@ -148,6 +148,10 @@ struct PlanMatrix {
   // Sharded only: rows held by each rank of the world, sum == rows. Empty in a request means
   // DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
+  // What the rule's options ask for against better knowledge, a sentence each without a full stop
+  // (Muon: segments that the analysis finds unsafe). The plan carries them; `strict` allows them.
+  // Advice for this rank's user: no rank does anything else for them.
+  std::vector<std::string> warnings;
 
   // Filled by the builder:
   std::int32_t owner = -1;  // world rank; -1 when every rank runs the rule
@@ -206,7 +210,8 @@ absl::StatusOr<Plan> BuildPlan(const PlanRequest& request);
 // communicator.
 absl::Status ValidatePlan(const Plan& plan);
 
-// 64-bit digest of everything in the plan.
+// 64-bit digest of everything in the plan but its warnings, whose wording need not be the same on
+// all ranks.
 std::uint64_t Fingerprint(const Plan& plan);
 
 // {"strategy": ..., "check_gradients": ..., "topology": ..., "matrices": [...], "groups": [...],

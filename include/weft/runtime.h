@@ -160,9 +160,9 @@ class Runtime {
 
   // Closes the step: everything planned is issued. Matrices without a job are handled by
   // options.missing_gradient (with kError this rank's Step() returns FailedPrecondition naming
-  // them, and the step changes nothing on any rank; it is closed all the same, steps() has grown, and
-  // the next Submit() is of the next step). Weights are not written before work that
-  // `caller` holds now has run; null means the caller's reads are done.
+  // them, and the step changes nothing on any rank; it is closed all the same, steps() has grown,
+  // and the next Submit() is of the next step). Weights are not written before work that `caller`
+  // holds now has run; null means the caller's reads are done.
   virtual absl::Status Step(Stream* caller = nullptr) = 0;
 
   // Issues what can be issued, and reports a failure that has come up since. Never needed for

@@ -60,11 +60,12 @@ absl::Status WriteSafetensors(const std::string& path,
                               const std::vector<SafetensorsTensor>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
-// Whether `path` can be written by the two functions around here, found out by creating and
-// removing a temporary file beside it. An existing file is not touched.
+// Whether `path` can be written by WriteSafetensors() and WriteFileAtomically(), found out by
+// creating and removing a temporary file beside it. An existing file is not touched.
 absl::Status CheckWritable(const std::string& path);
 
-// The same rule for any file.
+// Writes any bytes as WriteSafetensors() does: `path` is either the old file or the complete new
+// one.
 absl::Status WriteFileAtomically(const std::string& path, absl::Span<const std::byte> contents);
 
 }  // namespace weft

@@ -18,6 +18,9 @@ namespace weft {
 // Abort() is called, the stream has failed. Later items are then skipped, except those enqueued by
 // EnqueueAlways; events recorded later complete with the error, so that no waiter hangs.
 //
+// An exception that leaves an item, of either kind, counts as an Internal error with its what().
+// What an item owns must not throw when it is destroyed.
+//
 // Thread-safe; two threads that enqueue to one stream order their calls themselves.
 // Destruction drains the queue. A stream that could wait for ever is to be aborted first.
 class Stream {

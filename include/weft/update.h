@@ -1,6 +1,7 @@
 // Options of the update rules, in the formulas' own symbols (docs/update-rules.md).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,7 +16,8 @@ namespace weft {
 // One iteration's odd polynomial p(s) = a s + b s^3 + c s^5, applied to the singular values.
 struct Triple {
   double a = 0, b = 0, c = 0;
-  friend bool operator==(const Triple&, const Triple&) = default;
+  // Lexicographic.
+  friend auto operator<=>(const Triple&, const Triple&) = default;
 };
 
 // The triples of an NS run, first iteration first. Where a run has more iterations than triples,
@@ -56,8 +58,10 @@ struct SegmentAnalysis {
   double epsilon = 0;
   // max over iterations of max|q| / min|q|; infinite when the recurrence diverges.
   double condition = 0;
-  // condition is below the bound under which low-precision runs were seen to agree with plain NS.
+  // condition <= kSafeCondition. Low-precision runs of such sets were seen to agree with plain NS,
+  // others not to.
   bool safe = false;
+  static constexpr double kSafeCondition = 100;
 };
 
 // Worst spurious Gram eigenvalue assumed for an operand type: bf16 -3.2e-3, fp32 -1e-6.
@@ -68,7 +72,8 @@ int LongestSegment(DType operand_type);
 SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vector<int>& segments,
                                 double epsilon);
 // The safe set with the fewest FLOPs for matrices longer than wide, the best conditioned among
-// equals; plain NS ({0}) if no set is safe. No segment is longer than `longest`, where it is not 0.
+// equals; plain NS ({0}) if no set is safe, and for more than 12 iterations. No segment is longer
+// than `longest`, where it is not 0. The time doubles with each iteration.
 std::vector<int> ChooseSegments(const Coefficients& coefficients, int iterations, double epsilon,
                                 int longest = 0);
 

@@ -43,12 +43,16 @@ std::int64_t Total(const Step& step) {
 
 double ToDouble(const std::byte* at, DType dtype) {
   std::uint32_t bits = 0;
-  if (dtype == DType::kF32) {
-    std::memcpy(&bits, at, 4);
-  } else {
-    std::uint16_t half = 0;
-    std::memcpy(&half, at, 2);
-    bits = static_cast<std::uint32_t>(half) << 16;
+  switch (dtype) {
+    case DType::kF32:
+      std::memcpy(&bits, at, 4);
+      break;
+    case DType::kBF16: {
+      std::uint16_t upper = 0;
+      std::memcpy(&upper, at, 2);
+      bits = std::uint32_t{upper} << 16;
+      break;
+    }
   }
   float value = 0;
   std::memcpy(&value, &bits, 4);
@@ -71,11 +75,15 @@ std::vector<std::byte> Contribution(const Step& step, int rank) {
     float value = step.integers ? static_cast<float>(whole(random)) : real(random);
     std::uint32_t bits = 0;
     std::memcpy(&bits, &value, 4);
-    if (step.dtype == DType::kF32) {
-      std::memcpy(&bytes[i * 4], &bits, 4);
-    } else {
-      const auto upper = static_cast<std::uint16_t>(bits >> 16);
-      std::memcpy(&bytes[i * 2], &upper, 2);
+    switch (step.dtype) {
+      case DType::kF32:
+        std::memcpy(&bytes[i * 4], &bits, 4);
+        break;
+      case DType::kBF16: {
+        const auto upper = static_cast<std::uint16_t>(bits >> 16);
+        std::memcpy(&bytes[i * 2], &upper, 2);
+        break;
+      }
     }
   }
   return bytes;

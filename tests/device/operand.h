@@ -81,15 +81,23 @@ class Operand {
   static constexpr double kSentinel = 16384.0;
 
   double Take(std::int64_t k) const {
-    if (dtype_ == DType::kF32) return reinterpret_cast<const float*>(bytes_.data())[k];
-    return std::bit_cast<float>(
-        static_cast<std::uint32_t>(reinterpret_cast<const std::uint16_t*>(bytes_.data())[k]) << 16);
+    switch (dtype_) {
+      case DType::kF32:
+        return reinterpret_cast<const float*>(bytes_.data())[k];
+      case DType::kBF16:
+        return std::bit_cast<float>(
+            std::uint32_t{reinterpret_cast<const std::uint16_t*>(bytes_.data())[k]} << 16);
+    }
+    return NAN;
   }
   void Put(std::int64_t k, double value) {
-    if (dtype_ == DType::kF32) {
-      reinterpret_cast<float*>(bytes_.data())[k] = static_cast<float>(value);
-    } else {
-      reinterpret_cast<std::uint16_t*>(bytes_.data())[k] = Bf16Bits(value);
+    switch (dtype_) {
+      case DType::kF32:
+        reinterpret_cast<float*>(bytes_.data())[k] = static_cast<float>(value);
+        return;
+      case DType::kBF16:
+        reinterpret_cast<std::uint16_t*>(bytes_.data())[k] = Bf16Bits(value);
+        return;
     }
   }
 

@@ -6,6 +6,8 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -202,6 +204,51 @@ TEST_F(StreamTest, FailureSkipsLaterItemsAndReachesWaiters) {
   EXPECT_EQ(event->Query().status(), expected);
   EXPECT_EQ(event->Synchronize(kForever), expected);
   EXPECT_TRUE(notes.empty());
+}
+
+TEST_F(StreamTest, WhatAnItemThrowsIsItsError) {
+  std::vector<int> notes;
+  absl::Status given;
+  auto event = device_->CreateEvent();
+  auto stream = device_->CreateStream("thrower");
+  stream->Enqueue([]() -> absl::Status { throw std::runtime_error("no such tensor"); });
+  stream->Enqueue(Note(notes, 1));
+  stream->EnqueueAlways([&](const absl::Status& status) { given = status; });
+  stream->Record(*event);
+  const absl::Status expected =
+      absl::InternalError("an item of stream thrower threw: no such tensor");
+  EXPECT_EQ(stream->Synchronize(kForever), expected);
+  EXPECT_EQ(stream->status(), expected);
+  EXPECT_EQ(event->Synchronize(kForever), expected);
+  EXPECT_EQ(given, expected);
+  EXPECT_TRUE(notes.empty());
+}
+
+TEST_F(StreamTest, WhatAnItemThrowsNeedNotBeAStandardException) {
+  auto stream = device_->CreateStream("thrower");
+  stream->Enqueue([]() -> absl::Status { throw 7; });
+  EXPECT_EQ(
+      stream->Synchronize(kForever),
+      absl::InternalError("an item of stream thrower threw something that is no std::exception"));
+}
+
+TEST_F(StreamTest, WhatACallbackThrowsFailsTheStreamUnlessItHasFailed) {
+  std::vector<int> notes;
+  auto healthy = device_->CreateStream("healthy");
+  auto failed = device_->CreateStream("failed");
+  int later = 0;
+  failed->Enqueue([] { return absl::DataLossError("broken"); });
+  for (Stream* stream : {healthy.get(), failed.get()}) {
+    stream->EnqueueAlways([](const absl::Status&) { throw std::bad_alloc(); });
+    stream->Enqueue(Note(notes, 1));
+    stream->EnqueueAlways([&](const absl::Status&) { ++later; });
+    (void)stream->Synchronize(kForever);
+  }
+  EXPECT_EQ(healthy->status(),
+            absl::InternalError("an item of stream healthy threw: std::bad_alloc"));
+  EXPECT_EQ(failed->status(), absl::DataLossError("broken"));
+  EXPECT_TRUE(notes.empty());
+  EXPECT_EQ(later, 2) << "callbacks after it still run";
 }
 
 TEST_F(StreamTest, AFailedEventIsForgottenOnceRecordedElsewhere) {

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cmath>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "tests/support/model.h"
 #include "tests/support/world.h"
@@ -13,7 +15,9 @@ namespace weft {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::RunWorld;
 
 class OneRank : public ::testing::Test {
@@ -72,6 +76,30 @@ TEST_F(OneRank, RefusesBadSpecsNamingTheMatrix) {
   spec = Spec("norule");
   spec.rule = CustomRule{};
   EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'norule'"), HasSubstr("no function")));
+}
+
+TEST_F(OneRank, WarnsInThePlanOfSegmentsThatAreUnsafe) {
+  MuonOptions muon;
+  muon.newton_schulz.coefficients = Coefficients::PolarExpress();
+  muon.newton_schulz.operand_type = DType::kBF16;
+  MatrixSpec chosen = Spec("chosen");
+  chosen.rule = muon;
+  muon.newton_schulz.segments = {2, 2, 1};
+  MatrixSpec asked = Spec("asked");
+  asked.rule = muon;
+  MatrixSpec other = Spec("other");
+  other.rule = AdamWOptions{};
+  for (const MatrixSpec& spec : {chosen, asked, other}) {
+    ASSERT_TRUE(runtime_->AddMatrix(spec).ok());
+  }
+  ASSERT_TRUE(runtime_->Commit().ok()) << "a warning is no refusal";
+  std::map<std::string, std::vector<std::string>> warnings;
+  for (const PlanMatrix& matrix : runtime_->plan().matrices) {
+    warnings[matrix.name] = matrix.warnings;
+  }
+  EXPECT_THAT(warnings["asked"], ElementsAre(AllOf(HasSubstr("[2,2,1]"), HasSubstr("[1,2,2]"))));
+  EXPECT_THAT(warnings["chosen"], IsEmpty());
+  EXPECT_THAT(warnings["other"], IsEmpty());
 }
 
 TEST_F(OneRank, RefusesADuplicateName) {

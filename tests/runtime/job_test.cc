@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <future>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 
 #include "tests/support/commit.h"
 #include "tests/support/model.h"
@@ -61,6 +63,39 @@ TEST(Job, EveryStageIsDeliveredOnceAndInOrderOnEveryRank) {
       EXPECT_EQ(stages[m], all);
       EXPECT_EQ(called[m], all);
     }
+  });
+}
+
+TEST(Job, ACallbackThatThrowsKeepsNobodyFromBeingTold) {
+  RunWorld({.grid = {1, 1}}, [&](testing::Rank rank) {
+    CompletionQueue queue;
+    RankModel model(kShapes, Layout::kReplicated, GradientKind::kLocal, 0, 1, 3);
+    RuntimeOptions options = testing::OptionsFor({1, 1});
+    options.completions = &queue;
+    auto runtime = Commit(options, rank, model);
+    std::vector<Job> jobs;
+    std::atomic<int> told = 0;
+    for (int m = 2; m >= 0; --m) {
+      const std::vector<float> gradient = model.Gradient(m, 0);
+      jobs.push_back(*runtime->Submit({.matrix = m, .gradient = gradient.data()}));
+      jobs.back().OnStage(Stage::kDelivered,
+                          [](const absl::Status&) { throw std::runtime_error("observer"); });
+      jobs.back().OnStage(Stage::kDelivered, [&](const absl::Status& status) {
+        EXPECT_TRUE(status.ok()) << status;
+        ++told;
+      });
+    }
+    ASSERT_TRUE(runtime->Step().ok());
+    EXPECT_TRUE(runtime->WaitForStep().ok());
+    for (int i = 0; i < 3 * kStageCount; ++i) {
+      const auto completion = queue.Next(absl::Seconds(60));
+      ASSERT_TRUE(completion.has_value());
+      EXPECT_TRUE(completion->status.ok()) << completion->status;
+    }
+    // A stage that is over calls at once, under the same rule.
+    EXPECT_NO_THROW(jobs[0].OnStage(Stage::kDelivered, [](const absl::Status&) { throw 7; }));
+    runtime.reset();  // callbacks may still run until then
+    EXPECT_EQ(told, 3);
   });
 }
 

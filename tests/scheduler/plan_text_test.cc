@@ -98,10 +98,14 @@ TEST(PlanText, FingerprintSeesEveryField) {
     seen.insert(Fingerprint(plan));
   }
   EXPECT_EQ(seen.size(), changes.size() + 1);
+  Plan warned = Example();
+  warned.matrices[0].warnings = {"x"};
+  EXPECT_EQ(Fingerprint(warned), Fingerprint(Example())) << "advice is not the plan";
 }
 
 TEST(PlanText, JsonHasEveryOpAndLane) {
-  const Plan plan = Example();
+  Plan plan = Example();
+  plan.matrices[1].warnings = {"beware"};
   const std::string text = PlanToJson(plan);
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["strategy"], "owner");
@@ -111,6 +115,8 @@ TEST(PlanText, JsonHasEveryOpAndLane) {
   ASSERT_EQ(json["lanes"].size(), plan.lanes.size());
   EXPECT_EQ(json["matrices"][1]["owner"], plan.matrices[1].owner);
   EXPECT_EQ(json["matrices"][2]["shard_rows"], plan.matrices[2].shard_rows);
+  EXPECT_TRUE(json["matrices"][0]["warnings"].empty());
+  EXPECT_EQ(json["matrices"][1]["warnings"], plan.matrices[1].warnings);
   EXPECT_EQ(json["ops"][0]["kind"], "reduce");
   EXPECT_EQ(json["ops"][0]["matrix"], "s");
   EXPECT_EQ(json["ops"][0]["bytes"], 32);

@@ -257,6 +257,43 @@ TEST_F(CommandLine, PlanAsJsonHoldsEveryMatrixAndOp) {
   EXPECT_FALSE(json.at("ops").empty());
 }
 
+// Asked for against the analysis: said once for all matrices of a kind, by both commands, in both
+// forms.
+TEST_F(CommandLine, UnsafeSegmentsAreWarnedOf) {
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "h.{}.w", "shape": [8, 24], "count": 3}]})");
+  const std::string text = "segments [2,2,1] are unsafe for polar_express in bf16: condition ";
+  const std::string line = "\nwarning: h.0.w and 2 more: " + text;
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"plan"}, {"plan", "--rank", "0"}, {"run", "--steps", "1"}}) {
+    std::vector<std::string> arguments = {command[0], manifest,         "--dtype",
+                                          "bf16",     "--coefficients", "polar_express"};
+    arguments.insert(arguments.end(), command.begin() + 1, command.end());
+    EXPECT_THAT(Weft(arguments).out, Not(HasSubstr("warning")));
+    arguments.insert(arguments.end(), {"--segments", "2,2,1"});
+    const Finished finished = Weft(arguments);
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+    const std::size_t at = finished.out.find(line);
+    ASSERT_NE(at, std::string::npos) << finished.out;
+    EXPECT_EQ(finished.out.find("warning", at + line.size()), std::string::npos) << finished.out;
+    EXPECT_THAT(finished.out, HasSubstr("; [1,2,2] would be safe, with 86\n"));
+
+    arguments.emplace_back("--json");
+    const auto json = nlohmann::json::parse(Weft(arguments).out);
+    if (command[0] == "run") {
+      ASSERT_EQ(json.at("warnings").size(), 1u);
+      EXPECT_THAT(json["warnings"][0].at("text").get<std::string>(), StartsWith(text));
+      EXPECT_EQ(json["warnings"][0].at("matrices").size(), 3u);
+    } else {
+      ASSERT_EQ(json.at("matrices").size(), 3u);
+      for (const auto& matrix : json["matrices"]) {
+        ASSERT_EQ(matrix.at("warnings").size(), 1u);
+        EXPECT_THAT(matrix["warnings"][0].get<std::string>(), StartsWith(text));
+      }
+    }
+  }
+}
+
 // 300 matrices stay readable; --all shows them.
 TEST_F(CommandLine, PlanOfALargeModelIsShortUnlessAskedForAll) {
   const std::string manifest = folder_ / "shapes.json";

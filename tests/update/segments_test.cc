@@ -1,11 +1,16 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "update/recipe.h"
+#include "update/segment_advisor.h"
 #include "weft/update.h"
 
 namespace weft {
@@ -62,6 +67,11 @@ TEST(Segments, Chosen) {
   EXPECT_EQ(ChooseSegments(Coefficients::Quintic(), 5, -1), (Segments{0})) << "no set is safe";
 }
 
+TEST(Segments, LongRunsArePlain) {
+  EXPECT_NE(ChooseSegments(Coefficients::Quintic(), 12, kFp16), (Segments{0}));
+  EXPECT_EQ(ChooseSegments(Coefficients::Quintic(), 13, kFp16), (Segments{0}));
+}
+
 // Whatever is chosen is safe, adds up, and keeps its bound on the length.
 RC_GTEST_PROP(SegmentsLaw, ChosenSetsAreSafeAndComplete, ()) {
   const auto all = {Coefficients::Quintic(), Coefficients::PolarExpress(), Coefficients::You()};
@@ -78,14 +88,87 @@ RC_GTEST_PROP(SegmentsLaw, ChosenSetsAreSafeAndComplete, ()) {
 
 TEST(Segments, OptionsResolveToTheChosenSetOnLongMatricesOnly) {
   NewtonSchulzOptions options;
-  EXPECT_EQ(*update::ResolveSegments(options, 64, 64), (Segments{0}));
-  EXPECT_EQ(*update::ResolveSegments(options, 64, 70), (Segments{0})) << "saves too little";
-  EXPECT_EQ(*update::ResolveSegments(options, 64, 256), (Segments{2, 2, 1}));
+  update::SegmentAdvisor advisor;
+  const auto resolved = [&](std::int64_t m, std::int64_t n) {
+    return *update::ResolveSegments(options, m, n, advisor);
+  };
+  EXPECT_EQ(resolved(64, 64), (Segments{0}));
+  EXPECT_EQ(resolved(64, 70), (Segments{0})) << "saves too little";
+  EXPECT_EQ(resolved(64, 256), (Segments{2, 2, 1}));
   options.operand_type = DType::kBF16;
   options.coefficients = Coefficients::PolarExpress();
-  EXPECT_EQ(*update::ResolveSegments(options, 64, 256), (Segments{1, 2, 2}));
+  EXPECT_EQ(resolved(64, 256), (Segments{1, 2, 2}));
   options.segments = {2, 3};
-  EXPECT_EQ(*update::ResolveSegments(options, 64, 64), (Segments{2, 3})) << "as asked";
+  EXPECT_EQ(resolved(64, 64), (Segments{2, 3})) << "as asked";
+}
+
+TEST(SegmentAdvisor, AnswersAsTheAnalysisAndRemembers) {
+  update::SegmentAdvisor advisor;
+  std::set<const Segments*> answers;
+  int kinds = 0;
+  for (const auto& coefficients :
+       {Coefficients::Quintic(), Coefficients::PolarExpress(), Coefficients::You()}) {
+    for (const int iterations : {4, 5}) {
+      for (const DType type : {DType::kF32, DType::kBF16}) {
+        NewtonSchulzOptions options;
+        options.coefficients = coefficients;
+        options.iterations = iterations;
+        options.operand_type = type;
+        const Segments& first = advisor.Choose(options);
+        EXPECT_EQ(first, ChooseSegments(coefficients, iterations, SpuriousEigenvalue(type),
+                                        LongestSegment(type)));
+        options.norm_floor = 1;
+        options.coefficients.name = "another name";
+        EXPECT_EQ(&advisor.Choose(options), &first) << "not what it depends on";
+        answers.insert(&first);
+        ++kinds;
+      }
+    }
+  }
+  EXPECT_EQ(answers.size(), static_cast<std::size_t>(kinds));
+}
+
+TEST(SegmentAdvisor, WarnsOfUnsafeSegmentsWithWhatWouldBeSafe) {
+  update::SegmentAdvisor advisor;
+  NewtonSchulzOptions options;
+  options.coefficients = Coefficients::PolarExpress();
+  options.operand_type = DType::kBF16;
+  const auto warning = [&](Segments segments) {
+    options.segments = std::move(segments);
+    return advisor.Warning(options);
+  };
+  EXPECT_EQ(warning({2, 2, 1}),
+            "segments [2,2,1] are unsafe for polar_express in bf16: condition 4.6e+12, safe is at "
+            "most 100; [1,2,2] would be safe, with 86");
+  EXPECT_EQ(warning({2, 2, 1}), warning({2, 2, 1}));
+  EXPECT_NE(warning({2, 3}), "");
+  for (const Segments& fine :
+       {Segments{}, Segments{0}, Segments{1, 2, 2}, Segments{1, 1, 1, 1, 1}}) {
+    EXPECT_EQ(warning(fine), "") << ::testing::PrintToString(fine);
+  }
+  options.operand_type = DType::kF32;
+  EXPECT_EQ(warning({2, 2, 1}), "") << "safe in fp32";
+  // x - x^3 turns a singular value of one into zero: no two iterations are safe together.
+  options.coefficients = {"cubic", {{1, -1, 0}}};
+  options.iterations = 2;
+  EXPECT_THAT(warning({2}), ::testing::EndsWith("; plain Newton-Schulz would be safe"));
+}
+
+// Warned of exactly where the analysis says so.
+RC_GTEST_PROP(SegmentAdvisorLaw, WarnsWhereTheAnalysisFindsASetUnsafe, ()) {
+  NewtonSchulzOptions options;
+  options.coefficients =
+      *rc::gen::element(Coefficients::Quintic(), Coefficients::PolarExpress(), Coefficients::You());
+  options.operand_type = *rc::gen::element(DType::kF32, DType::kBF16);
+  options.segments = *rc::gen::container<Segments>(*rc::gen::inRange(1, 4), rc::gen::inRange(1, 4));
+  options.iterations = std::accumulate(options.segments.begin(), options.segments.end(), 0);
+  update::SegmentAdvisor advisor;
+  const bool gram = std::any_of(options.segments.begin(), options.segments.end(),
+                                [](int length) { return length > 1; });
+  const bool safe = AnalyzeSegments(options.coefficients, options.segments,
+                                    SpuriousEigenvalue(options.operand_type))
+                        .safe;
+  RC_ASSERT(advisor.Warning(options).empty() == (safe || !gram));
 }
 
 }  // namespace

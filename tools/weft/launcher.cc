@@ -49,12 +49,12 @@ class Signals {
   Signals() {
     ::sigemptyset(&mask_);
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&mask_, number);
-    ::sigprocmask(SIG_BLOCK, &mask_, &before_);
+    ::pthread_sigmask(SIG_BLOCK, &mask_, &before_);
     descriptor_ = ::signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
   }
   ~Signals() {
     if (descriptor_ >= 0) ::close(descriptor_);
-    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
@@ -87,9 +87,10 @@ struct Child {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have ended before the line above took effect.
   if (::getppid() != parent) ::_exit(127);
-  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   ::fcntl(error_fd, F_SETFD, 0);
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   ::execv("/proc/self/exe", pointers.data());

@@ -3,6 +3,8 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <csignal>
+#include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -51,4 +53,14 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace weft::tool
 
-int main(int argc, char** argv) { return weft::tool::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // What comes here is most likely want of memory, so that complaining must not need any.
+  try {
+    return weft::tool::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "weft: %s\n", error.what());
+  } catch (...) {
+    std::fputs("weft: an unknown exception\n", stderr);
+  }
+  return weft::tool::kFailed;
+}

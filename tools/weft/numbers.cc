@@ -14,7 +14,17 @@ std::optional<FileFloat> FileFloatOf(std::string_view dtype) {
   return std::nullopt;
 }
 
-DType WorkingType(FileFloat type) { return type == FileFloat::kBF16 ? DType::kBF16 : DType::kF32; }
+DType WorkingType(FileFloat type) {
+  switch (type) {
+    case FileFloat::kBF16:
+      return DType::kBF16;
+    case FileFloat::kF16:
+    case FileFloat::kF32:
+    case FileFloat::kF64:
+      break;
+  }
+  return DType::kF32;
+}
 
 float HalfToFloat(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
@@ -103,8 +113,13 @@ void ToFile(FileFloat type, const void* from, std::int64_t count, std::byte* to)
 }
 
 double ValueAt(DType type, const void* data, std::int64_t index) {
-  if (type == DType::kF32) return static_cast<const float*>(data)[index];
-  return Bf16ToFloat(static_cast<const std::uint16_t*>(data)[index]);
+  switch (type) {
+    case DType::kF32:
+      return static_cast<const float*>(data)[index];
+    case DType::kBF16:
+      return Bf16ToFloat(static_cast<const std::uint16_t*>(data)[index]);
+  }
+  return NAN;
 }
 
 double Rounded(DType type, double value) {
@@ -113,7 +128,13 @@ double Rounded(DType type, double value) {
   const float narrow = std::abs(value) >= kTooLarge
                            ? std::copysign(HUGE_VALF, static_cast<float>(std::copysign(1, value)))
                            : static_cast<float>(value);
-  return type == DType::kF32 ? narrow : Bf16ToFloat(FloatToBf16(narrow));
+  switch (type) {
+    case DType::kF32:
+      return narrow;
+    case DType::kBF16:
+      return Bf16ToFloat(FloatToBf16(narrow));
+  }
+  return NAN;
 }
 
 }  // namespace weft::tool

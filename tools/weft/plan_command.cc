@@ -10,6 +10,7 @@
 #include "tools/weft/names.h"
 #include "tools/weft/session.h"
 #include "tools/weft/table.h"
+#include "tools/weft/warnings.h"
 
 namespace weft::tool {
 namespace {
@@ -110,6 +111,7 @@ void PrintMatrices(const Session& session, bool all, std::ostream& out) {
       out << "fallback: " << matrix.name << ": " << matrix.fallback << "\n";
     }
   }
+  PrintWarnings(plan, out);
 }
 
 void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
@@ -134,6 +136,7 @@ void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
     table.Print(out);
     out << "\n";
   }
+  PrintWarnings(plan, out);
 }
 
 }  // namespace

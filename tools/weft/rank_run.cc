@@ -168,6 +168,7 @@ absl::Status RankRunner::CollectWeights(RunReport& report) {
       continue;
     }
     std::vector<std::int64_t> bytes;
+    bytes.reserve(transport_.size());
     for (int rank = 0; rank < transport_.size(); ++rank) bytes.push_back(HeldBytes(i, rank));
     void* target = nullptr;
     if (rank_ == 0) {

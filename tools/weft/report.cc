@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/weft/names.h"
 #include "tools/weft/table.h"
+#include "tools/weft/warnings.h"
 
 namespace weft::tool {
 namespace {
@@ -123,6 +124,7 @@ void PrintReport(const Session& session, const RunReport& report,
       out << "fallback: " << matrix.name << ": " << matrix.fallback << "\n";
     }
   }
+  PrintWarnings(session.plan, out);
   out << "world: " << grid.nodes << " x " << grid.ranks_per_node << " ranks, transport "
       << session.options.transport << "; strategy " << std::string(Name(session.plan.strategy))
       << ", layout " << std::string(Name(session.settings.layout)) << "; "
@@ -162,6 +164,11 @@ void PrintReportJson(const Session& session, const RunReport& report,
   json["tensors"] = session.model.tensors.size();
   json["updated"] = session.routing.matrices.size();
   json["routing"] = routing;
+  ordered_json warnings = ordered_json::array();
+  for (const PlanWarning& warning : WarningsOf(session.plan)) {
+    warnings.push_back({{"text", warning.text}, {"matrices", warning.matrices}});
+  }
+  json["warnings"] = warnings;
   json["step_seconds"] = s.step;
   json["optimizer_seconds"] = s.optimizer;
   json["exposed_communication_seconds"] = s.exposed;

@@ -38,16 +38,21 @@ float SeededValues::operator[](std::int64_t index) const {
   const std::uint64_t bits = Mix(key_ + static_cast<std::uint64_t>(index) * kGolden);
   const auto sum = static_cast<std::int64_t>((bits & 0xffff) + (bits >> 16 & 0xffff) +
                                              (bits >> 32 & 0xffff) + (bits >> 48));
-  return static_cast<float>(static_cast<double>(sum - 2 * 65535) * factor_);
+  return static_cast<float>(static_cast<double>(sum - std::int64_t{2} * 65535) * factor_);
 }
 
 void SeededValues::Fill(std::int64_t first, std::int64_t count, DType type, void* to) const {
-  if (type == DType::kF32) {
-    auto* floats = static_cast<float*>(to);
-    for (std::int64_t i = 0; i < count; ++i) floats[i] = (*this)[first + i];
-  } else {
-    auto* bits = static_cast<std::uint16_t*>(to);
-    for (std::int64_t i = 0; i < count; ++i) bits[i] = FloatToBf16((*this)[first + i]);
+  switch (type) {
+    case DType::kF32: {
+      auto* floats = static_cast<float*>(to);
+      for (std::int64_t i = 0; i < count; ++i) floats[i] = (*this)[first + i];
+      return;
+    }
+    case DType::kBF16: {
+      auto* bits = static_cast<std::uint16_t*>(to);
+      for (std::int64_t i = 0; i < count; ++i) bits[i] = FloatToBf16((*this)[first + i]);
+      return;
+    }
   }
 }
 

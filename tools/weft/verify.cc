@@ -12,13 +12,27 @@ namespace weft::tool {
 namespace {
 
 // Half a unit in the last place, relative.
-constexpr double kRoundingF32 = 0x1p-24;
-constexpr double kRoundingBf16 = 0x1p-9;
-double RoundingOf(DType type) { return type == DType::kF32 ? kRoundingF32 : kRoundingBf16; }
+double RoundingOf(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return 0x1p-24;
+    case DType::kBF16:
+      return 0x1p-9;
+  }
+  return 0;
+}
 
 // Relative to the change; covers what the terms below leave out, sums above all. Measured up to
 // 50257 x 768 and rounded up (docs/weft-tool.md).
-double ToleranceOf(DType type) { return type == DType::kF32 ? 1e-4 : 0.03; }
+double ToleranceOf(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return 1e-4;
+    case DType::kBF16:
+      return 0.03;
+  }
+  return 0;
+}
 
 // Newton-Schulz multiplies small singular values, and with them the rounding of its operands, by
 // the product of its linear coefficients. The direction's error is then about rounding * gain
@@ -122,8 +136,9 @@ class MatrixReplay {
     if (matrix_.route == Route::kAdamW) return ToleranceOf(matrix_.dtype) * change + stored;
     const MuonOptions& muon = session_.settings.muon;
     // The mean gradient is rounded to the matrix's type, the products' operands to theirs.
+    const DType operands = muon.newton_schulz.operand_type;
     const DType coarsest =
-        matrix_.dtype == DType::kBF16 ? DType::kBF16 : muon.newton_schulz.operand_type;
+        RoundingOf(matrix_.dtype) > RoundingOf(operands) ? matrix_.dtype : operands;
     const double direction = kGainFactor * RoundingOf(coarsest) * GainOf(muon.newton_schulz);
     const double step = muon.lr * ScaleFactor(muon.scale, matrix_.rows, matrix_.cols);
     return ToleranceOf(coarsest) * change + steps * step * direction + stored;
