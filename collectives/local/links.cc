@@ -14,7 +14,10 @@ bool IsEmulated(const Link& link) { return link.latency_us > 0 || link.gigabytes
 
 Links::Links(const Topology& topology)
     : topology_(topology),
-      nics_(topology.nics_per_node > 0 ? topology.nics_per_node : topology.grid.ranks_per_node),
+      // More NICs than ranks would be of no use to anybody.
+      nics_(topology.nics_per_node > 0
+                ? std::min(topology.nics_per_node, topology.grid.ranks_per_node)
+                : topology.grid.ranks_per_node),
       intra_emulated_(IsEmulated(topology.intra)),
       inter_emulated_(IsEmulated(topology.inter)),
       port_free_(topology.grid.size(), 0),

@@ -5,7 +5,8 @@
 
 namespace weft {
 
-// Ranks are numbered node by node: rank = node * ranks_per_node + local rank. Both extents >= 1.
+// Ranks are numbered node by node: rank = node * ranks_per_node + local rank. Both extents >= 1,
+// their product at most kMostRanks (topology.h), which everything that takes a grid checks.
 struct ProcessGrid {
   int nodes = 1;
   int ranks_per_node = 1;

@@ -1,6 +1,7 @@
 // The machine Weft runs on, as far as plans and emulated links care.
 #pragma once
 
+#include "absl/status/status.h"
 #include "weft/grid.h"
 
 namespace weft {
@@ -22,5 +23,13 @@ struct Topology {
 
   friend bool operator==(const Topology&, const Topology&) = default;
 };
+
+// The largest world that anything in Weft accepts.
+inline constexpr int kMostRanks = 65536;
+
+// InvalidArgument, naming the field, for extents below 1, more than kMostRanks ranks, a negative
+// number of NICs, and links that the alpha-beta model cannot compute with: latencies must lie in 0
+// to 1e8 us, bandwidths be 0 or lie in 1e-4 to 1e9 GB/s.
+absl::Status Validate(const Topology& topology);
 
 }  // namespace weft

@@ -222,6 +222,7 @@ TEST(LocalTransports, BadOptionsAreNamed) {
   };
   refused([](auto& o) { o.topology.grid.nodes = 0; }, "nodes is 0");
   refused([](auto& o) { o.topology.grid.ranks_per_node = -1; }, "ranks_per_node is -1");
+  refused([](auto& o) { o.topology.grid = {65536, 65537}; }, "65536 nodes of 65537 ranks");
   refused([](auto& o) { o.topology.nics_per_node = -2; }, "nics_per_node is -2");
   refused([](auto& o) { o.topology.inter.latency_us = -3; }, "inter.latency_us is -3");
   refused([](auto& o) { o.topology.intra.gigabytes_per_second = -1; },
