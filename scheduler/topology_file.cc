@@ -2,21 +2,20 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <initializer_list>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 
 namespace weft {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::int64_t kMaxRanks = 1 << 20;
 
 absl::Status Refuse(const std::string& field, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("topology: ", field, " ", what, "."));
@@ -39,10 +38,10 @@ absl::Status ReadInt(const Json& object, const char* name, int lowest, int* valu
   const std::string field = absl::StrCat("'", name, "'");
   if (!it->is_number_integer()) return Refuse(field, "must be a whole number");
   const bool huge =
-      it->is_number_unsigned() && it->get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxRanks);
-  if (huge || it->get<std::int64_t>() < lowest || it->get<std::int64_t>() > kMaxRanks) {
+      it->is_number_unsigned() && it->get<std::uint64_t>() > static_cast<std::uint64_t>(kMostRanks);
+  if (huge || it->get<std::int64_t>() < lowest || it->get<std::int64_t>() > kMostRanks) {
     return Refuse(field,
-                  absl::StrCat("must lie in ", lowest, " to ", kMaxRanks, ", not ", it->dump()));
+                  absl::StrCat("must lie in ", lowest, " to ", kMostRanks, ", not ", it->dump()));
   }
   *value = it->get<int>();
   return absl::OkStatus();
@@ -75,8 +74,23 @@ absl::Status ReadLink(const Json& object, const char* name, Link* link) {
 }  // namespace
 
 absl::StatusOr<Topology> ParseTopology(std::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return Refuse("the text", "is not JSON");
+  // The parser keeps the last of two equal keys, and takes a zero byte for the end of its input.
+  std::vector<std::set<std::string>> keys;
+  std::string twice;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && twice.empty() &&
+        !keys.back().insert(parsed.get_ref<const std::string&>()).second) {
+      twice = parsed.get_ref<const std::string&>();
+    }
+    return true;
+  };
+  const Json json = Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
+  if (json.is_discarded() || text.find('\0') != std::string_view::npos) {
+    return Refuse("the text", "is not JSON");
+  }
+  if (!twice.empty()) return Refuse(absl::StrCat("'", twice, "'"), "appears twice in one object");
   if (!json.is_object()) return Refuse("the text", "must be a JSON object");
   WEFT_RETURN_IF_ERROR(
       CheckFields(json, "", {"nodes", "ranks_per_node", "nics_per_node", "intra", "inter"}));
@@ -87,29 +101,15 @@ absl::StatusOr<Topology> ParseTopology(std::string_view text) {
   WEFT_RETURN_IF_ERROR(ReadInt(json, "nodes", 1, &topology.grid.nodes));
   WEFT_RETURN_IF_ERROR(ReadInt(json, "ranks_per_node", 1, &topology.grid.ranks_per_node));
   WEFT_RETURN_IF_ERROR(ReadInt(json, "nics_per_node", 0, &topology.nics_per_node));
-  if (static_cast<std::int64_t>(topology.grid.nodes) * topology.grid.ranks_per_node > kMaxRanks) {
-    return Refuse("'nodes' times 'ranks_per_node'", absl::StrCat("must not exceed ", kMaxRanks));
-  }
   WEFT_RETURN_IF_ERROR(ReadLink(json, "intra", &topology.intra));
   WEFT_RETURN_IF_ERROR(ReadLink(json, "inter", &topology.inter));
+  WEFT_RETURN_IF_ERROR(Validate(topology));
   return topology;
 }
 
 absl::StatusOr<Topology> ReadTopology(const std::string& path) {
-  // Not a stream: reading a directory through one throws.
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose);
-  if (file == nullptr) {
-    return absl::NotFoundError(absl::StrCat("topology file '", path, "' cannot be opened."));
-  }
-  std::string text;
-  char block[4096];
-  while (const std::size_t count = std::fread(block, 1, sizeof(block), file.get())) {
-    text.append(block, count);
-  }
-  if (std::ferror(file.get())) {
-    return absl::InvalidArgumentError(absl::StrCat("topology file '", path, "' cannot be read."));
-  }
+  constexpr std::uint64_t kLargestText = 1'000'000;
+  WEFT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path, kLargestText));
   absl::StatusOr<Topology> topology = ParseTopology(text);
   if (topology.ok()) return topology;
   return absl::Status(topology.status().code(),

@@ -13,9 +13,9 @@ namespace weft {
 //  "intra": {"latency_us": 10, "gigabytes_per_second": 12},
 //  "inter": {"latency_us": 20, "gigabytes_per_second": 3}}
 // All but nodes and ranks_per_node may be left out. InvalidArgument names the field; unknown fields
-// are refused.
+// and fields given twice are refused, and what Validate() refuses.
 absl::StatusOr<Topology> ParseTopology(std::string_view json);
-// The same from a file; NotFound if it cannot be opened.
+// The same from a regular file; NotFound if there is none.
 absl::StatusOr<Topology> ReadTopology(const std::string& path);
 
 }  // namespace weft
