@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <set>
 #include <utility>
 #include <variant>
@@ -15,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
 
@@ -138,10 +138,11 @@ std::string FirstDifference(const std::string& mine, const std::string& other, i
 }  // namespace
 
 absl::Status CheckOptions(const RuntimeOptions& options) {
-  const ProcessGrid& grid = options.topology.grid;
-  if (grid.nodes < 1 || grid.ranks_per_node < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("topology: a grid of ", grid.nodes, " nodes x ",
-                                                   grid.ranks_per_node, " ranks is empty"));
+  WEFT_RETURN_IF_ERROR(Validate(options.topology));
+  if (options.strategy > Strategy::kOwner || (options.missing_gradient != MissingGradient::kError &&
+                                              options.missing_gradient != MissingGradient::kZero)) {
+    return absl::InvalidArgumentError(
+        "strategy or missing_gradient has a value that names nothing");
   }
   if (options.deadline <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("deadline must be positive");
@@ -161,8 +162,11 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   if (spec.rows < 0 || spec.cols < 0) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is negative"));
   }
-  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 46;
-  if (spec.cols > 0 && spec.rows > kMaxBytes / 8 / spec.cols) {
+  if (spec.dtype > DType::kBF16 || spec.layout > Layout::kSharded ||
+      spec.gradient > GradientKind::kReduced) {
+    return Bad(spec, "its dtype, layout or gradient has a value that names nothing");
+  }
+  if (scheduler::TooLarge(spec.rows, spec.cols)) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is too large"));
   }
   std::int64_t rows_here = spec.rows;
@@ -173,10 +177,15 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
       return Bad(spec,
                  absl::StrCat("shard_rows has ", shards.size(), " entries for ", world, " ranks"));
     }
+    std::int64_t sum = 0;
     for (std::int64_t rows : shards) {
       if (rows < 0) return Bad(spec, "shard_rows has a negative entry");
+      if (rows > spec.rows) {
+        return Bad(spec, absl::StrCat("shard_rows has ", rows, " rows of its ", spec.rows));
+      }
+      // Each at most 2^40, for at most kMostRanks ranks.
+      sum += rows;
     }
-    const std::int64_t sum = std::accumulate(shards.begin(), shards.end(), std::int64_t{0});
     if (sum != spec.rows) {
       return Bad(spec,
                  absl::StrCat("shard_rows add up to ", sum, ", not to its ", spec.rows, " rows"));
@@ -194,11 +203,31 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   if (const auto* custom = std::get_if<CustomRule>(&spec.rule)) {
     if (!custom->enqueue && rank >= 0)
       rule = absl::InvalidArgumentError("the rule has no function");
-    if (custom->state_bytes_per_element < 0 || custom->flops < 0) {
-      rule = absl::InvalidArgumentError("the rule's state or flops are negative");
+    if (custom->state_bytes_per_element < 0 ||
+        custom->state_bytes_per_element > scheduler::kMostStateBytesPerElement) {
+      rule = absl::InvalidArgumentError(
+          absl::StrCat("the rule's state has ", custom->state_bytes_per_element,
+                       " bytes per element, not 0 to ", scheduler::kMostStateBytesPerElement));
+    }
+    if (!std::isfinite(custom->flops) || custom->flops < 0) {
+      rule = absl::InvalidArgumentError("the rule's flops are negative or not finite");
     }
   }
   if (!rule.ok()) return Bad(spec, std::string(rule.message()));
+  return absl::OkStatus();
+}
+
+absl::Status ClaimWeight(const MatrixSpec& spec, int rank, ClaimedWeights& claimed) {
+  const std::int64_t rows = spec.layout == Layout::kSharded ? spec.shard_rows[rank] : spec.rows;
+  const auto bytes = static_cast<std::uintptr_t>(rows * spec.cols) * SizeOf(spec.dtype);
+  if (bytes == 0) return absl::OkStatus();
+  const auto begin = reinterpret_cast<std::uintptr_t>(spec.weight);
+  auto other = claimed.lower_bound(begin + bytes);
+  if (other != claimed.begin() && (--other)->second.end > begin) {
+    return Bad(spec, absl::StrCat("its weight shares memory with that of matrix '",
+                                  other->second.name, "'"));
+  }
+  claimed[begin] = {begin + bytes, spec.name};
   return absl::OkStatus();
 }
 

@@ -2,6 +2,8 @@
 // can compare.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,17 @@ absl::Status CheckOptions(const RuntimeOptions& options);
 // InvalidArgument names the matrix. `world` is the number of ranks; `rank` whose weight must be
 // there, or -1 for none. Does not look for duplicates.
 absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank);
+
+// Which memory the weights registered so far take, by its begin.
+struct ClaimedWeight {
+  std::uintptr_t end;
+  std::string name;
+};
+using ClaimedWeights = std::map<std::uintptr_t, ClaimedWeight>;
+
+// Adds this rank's weight of a checked and completed spec. InvalidArgument, adding nothing, names
+// both matrices where it overlaps another's: two updates would write to the same place.
+absl::Status ClaimWeight(const MatrixSpec& spec, int rank, ClaimedWeights& claimed);
 
 // Fills shard_rows of a sharded spec that leaves them out.
 void CompleteSpec(MatrixSpec& spec, int world);

@@ -114,6 +114,7 @@ class RuntimeImpl final : public Runtime {
   Transport& transport_;
   std::vector<MatrixSpec> specs_;
   std::set<std::string> names_;
+  ClaimedWeights claimed_;
   Plan plan_;
   DecisionLog decisions_;
   // Shared with job handles, which may outlive the runtime.
@@ -142,10 +143,12 @@ absl::StatusOr<MatrixId> RuntimeImpl::AddMatrix(MatrixSpec spec) {
         absl::StrCat("matrix '", spec.name, "': added after Commit()"));
   }
   WEFT_RETURN_IF_ERROR(CheckSpec(spec, transport_.size(), transport_.rank()));
-  if (!names_.insert(spec.name).second) {
+  if (names_.count(spec.name) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "' is registered twice"));
   }
   CompleteSpec(spec, transport_.size());
+  WEFT_RETURN_IF_ERROR(ClaimWeight(spec, transport_.rank(), claimed_));
+  names_.insert(spec.name);
   specs_.push_back(std::move(spec));
   return static_cast<MatrixId>(specs_.size() - 1);
 }

@@ -24,30 +24,6 @@ namespace weft {
 namespace scheduler {
 namespace {
 
-constexpr std::int64_t kMaxRanks = 1 << 20;
-absl::Status CheckTopology(const Topology& topology) {
-  const ProcessGrid& grid = topology.grid;
-  if (grid.nodes < 1 || grid.ranks_per_node < 1 ||
-      static_cast<std::int64_t>(grid.nodes) * grid.ranks_per_node > kMaxRanks) {
-    return absl::InvalidArgumentError(absl::StrCat("the grid ", grid.nodes, " x ",
-                                                   grid.ranks_per_node, " must have 1 to ",
-                                                   kMaxRanks, " ranks."));
-  }
-  if (topology.nics_per_node < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("nics_per_node is ", topology.nics_per_node, "; it must not be negative."));
-  }
-  for (const auto& [name, link] : {std::pair<const char*, Link>{"intra", topology.intra},
-                                   std::pair<const char*, Link>{"inter", topology.inter}}) {
-    if (!std::isfinite(link.latency_us) || link.latency_us < 0 ||
-        !std::isfinite(link.gigabytes_per_second) || link.gigabytes_per_second < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the ", name, " link's latency and bandwidth must be finite and not negative."));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
   if (matrix.layout == Layout::kReplicated) {
     if (matrix.shard_rows.empty()) return absl::OkStatus();
@@ -79,11 +55,16 @@ absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
 
 absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
   const std::string named = absl::StrCat("matrix '", matrix.name, "'");
+  if (matrix.dtype > DType::kBF16 || matrix.layout > Layout::kSharded ||
+      matrix.gradient > GradientKind::kReduced || matrix.rule > RuleKind::kCustom) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(named, " has a dtype, layout, gradient kind or rule that names nothing."));
+  }
   if (matrix.rows < 0 || matrix.cols < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " has the negative shape ", matrix.rows, " x ", matrix.cols, "."));
   }
-  if (TooLarge(matrix)) {
+  if (TooLarge(matrix.rows, matrix.cols)) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " of ", matrix.rows, " x ", matrix.cols, " is too large."));
   }
@@ -91,10 +72,11 @@ absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " must have a finite cost that is not negative."));
   }
-  if (matrix.state_bytes_per_element < 0 || matrix.state_bytes_per_element > 1024) {
+  if (matrix.state_bytes_per_element < 0 ||
+      matrix.state_bytes_per_element > kMostStateBytesPerElement) {
     return absl::InvalidArgumentError(absl::StrCat(named, " has ", matrix.state_bytes_per_element,
-                                                   " bytes of state per element; 0 to 1024 are "
-                                                   "possible."));
+                                                   " bytes of state per element; 0 to ",
+                                                   kMostStateBytesPerElement, " are possible."));
   }
   return CheckShards(matrix, ranks);
 }
@@ -219,7 +201,10 @@ void EmitStep(Plan& plan) {
 }  // namespace scheduler
 
 absl::StatusOr<Plan> BuildPlan(const PlanRequest& request) {
-  WEFT_RETURN_IF_ERROR(scheduler::CheckTopology(request.topology));
+  WEFT_RETURN_IF_ERROR(Validate(request.topology));
+  if (request.strategy > Strategy::kOwner) {
+    return absl::InvalidArgumentError("the strategy names nothing.");
+  }
   Plan plan;
   plan.topology = request.topology;
   plan.strategy = request.strategy;

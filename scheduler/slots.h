@@ -58,11 +58,13 @@ class SlotExtents {
 };
 
 // Keeps sums of sizes in bytes over all matrices far from overflow. Shapes are not negative.
-inline bool TooLarge(const PlanMatrix& matrix) {
-  constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
-  return matrix.rows > kMaxElements || matrix.cols > kMaxElements ||
-         (matrix.rows > 0 && matrix.cols > kMaxElements / matrix.rows);
+// Registration holds matrices against the same limits, so that Commit() refuses nothing that
+// AddMatrix() took.
+inline bool TooLarge(std::int64_t rows, std::int64_t cols) {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
+  return rows > kMostElements || cols > kMostElements || (rows > 0 && cols > kMostElements / rows);
 }
+inline constexpr std::int64_t kMostStateBytesPerElement = 1024;
 
 // Sum of the rows of the ranks of `node`.
 std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int node);

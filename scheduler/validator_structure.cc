@@ -18,7 +18,7 @@ bool InRange(std::int64_t index, std::size_t size) {
 
 absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
   const int ranks = plan.topology.grid.size();
-  if (matrix.rows < 0 || matrix.cols < 0 || TooLarge(matrix)) {
+  if (matrix.rows < 0 || matrix.cols < 0 || TooLarge(matrix.rows, matrix.cols)) {
     return InvalidPlan("matrix '", matrix.name, "' has a negative or too large shape");
   }
   if (matrix.layout == Layout::kSharded) {
@@ -98,8 +98,7 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
 
 absl::Status CheckStructure(const Plan& plan) {
   const ProcessGrid& grid = plan.topology.grid;
-  if (grid.nodes < 1 || grid.ranks_per_node < 1 ||
-      plan.lanes.size() != static_cast<std::size_t>(grid.size())) {
+  if (!Validate(plan.topology).ok() || plan.lanes.size() != static_cast<std::size_t>(grid.size())) {
     return InvalidPlan("it has lanes for ", plan.lanes.size(), " ranks on a grid of ", grid.nodes,
                        " x ", grid.ranks_per_node);
   }

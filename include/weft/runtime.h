@@ -137,7 +137,7 @@ class Runtime {
   virtual ~Runtime() = default;
 
   // Before Commit(). InvalidArgument (duplicate name, negative shape, shard rows that do not add
-  // up, bad rule options, null weight) names the matrix.
+  // up, bad rule options, null weight, memory of another's weight) names the matrix.
   virtual absl::StatusOr<MatrixId> AddMatrix(MatrixSpec spec) = 0;
 
   // Collective, once. Compares the registrations of all ranks, plans, validates, compares the

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -59,6 +60,22 @@ TEST_F(OneRank, RefusesBadSpecsNamingTheMatrix) {
   spec = Spec("huge");
   spec.rows = spec.cols = std::int64_t{1} << 40;
   EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'huge'"), HasSubstr("too large")));
+  // A plan holds matrices against the same limits.
+  spec.rows = (std::int64_t{1} << 40) + 1;
+  spec.cols = 1;
+  EXPECT_THAT(Refusal(spec), HasSubstr("too large"));
+  spec.rows = std::numeric_limits<std::int64_t>::max();
+  spec.cols = 0;
+  EXPECT_THAT(Refusal(spec), HasSubstr("too large"));
+  spec = Spec("enum");
+  spec.dtype = DType(9);
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'enum'"), HasSubstr("names nothing")));
+  spec = Spec("enum");
+  spec.layout = Layout(9);
+  EXPECT_THAT(Refusal(spec), HasSubstr("names nothing"));
+  spec = Spec("enum");
+  spec.gradient = GradientKind(9);
+  EXPECT_THAT(Refusal(spec), HasSubstr("names nothing"));
   spec = Spec("null");
   spec.weight = nullptr;
   EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'null'"), HasSubstr("null")));
@@ -73,6 +90,16 @@ TEST_F(OneRank, RefusesBadSpecsNamingTheMatrix) {
   muon.newton_schulz.iterations = 0;
   spec.rule = muon;
   EXPECT_THAT(Refusal(spec), HasSubstr("'iterations'"));
+  spec = Spec("costly");
+  CustomRule custom;
+  custom.enqueue = [](const RuleContext&) { return absl::OkStatus(); };
+  custom.flops = NAN;
+  spec.rule = custom;
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'costly'"), HasSubstr("not finite")));
+  custom.flops = 0;
+  custom.state_bytes_per_element = 1025;
+  spec.rule = custom;
+  EXPECT_THAT(Refusal(spec), HasSubstr("1025 bytes per element"));
   spec = Spec("norule");
   spec.rule = CustomRule{};
   EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'norule'"), HasSubstr("no function")));
@@ -105,6 +132,24 @@ TEST_F(OneRank, WarnsInThePlanOfSegmentsThatAreUnsafe) {
 TEST_F(OneRank, RefusesADuplicateName) {
   ASSERT_TRUE(runtime_->AddMatrix(Spec()).ok());
   EXPECT_THAT(Refusal(Spec()), AllOf(HasSubstr("'w'"), HasSubstr("twice")));
+}
+
+TEST_F(OneRank, RefusesAWeightInAnothersMemory) {
+  ASSERT_TRUE(runtime_->AddMatrix(Spec("first")).ok());
+  MatrixSpec spec = Spec("second");
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'second'"), HasSubstr("'first'")));
+  spec.weight = weight_.data() + 11;
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'second'"), HasSubstr("'first'")));
+  // Neighbours do not overlap, and what is empty overlaps nothing. A refused name stays free.
+  std::vector<float> three(36);
+  for (const int place : {0, 2, 1}) {
+    spec = Spec("third " + std::to_string(place));
+    spec.weight = three.data() + 12 * place;
+    EXPECT_TRUE(runtime_->AddMatrix(spec).ok());
+  }
+  spec = Spec("second");
+  spec.rows = 0;
+  EXPECT_TRUE(runtime_->AddMatrix(spec).ok());
 }
 
 TEST_F(OneRank, HasAnOrderOfCalls) {
@@ -150,6 +195,36 @@ TEST_F(OneRank, RefusesBadOptions) {
   options = testing::OptionsFor({1, 1});
   options.decision_ring = 0;
   EXPECT_FALSE(Runtime::Create(options, *device_, *transports_[0]).ok());
+  options = testing::OptionsFor({1, 1});
+  options.strategy = Strategy(7);
+  EXPECT_FALSE(Runtime::Create(options, *device_, *transports_[0]).ok());
+}
+
+TEST(PlanForChecks, WhatCouldOverflowOrNamesNothing) {
+  MatrixSpec spec;
+  spec.name = "w";
+  spec.rows = spec.cols = 4;
+  const auto refused = [&](const MatrixSpec& matrix, const RuntimeOptions& options) {
+    const absl::Status status = PlanFor({matrix}, options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  RuntimeOptions options = testing::OptionsFor({1, 3});
+  EXPECT_TRUE(PlanFor({spec}, options).ok());
+  options.strategy = Strategy(7);
+  EXPECT_THAT(refused(spec, options), HasSubstr("strategy"));
+  options = testing::OptionsFor({1, 3});
+  options.topology.grid = {65536, 65537};
+  EXPECT_THAT(refused(spec, options), HasSubstr("65536 nodes of 65537 ranks"));
+  options = testing::OptionsFor({1, 3});
+  MatrixSpec shards = spec;
+  shards.layout = Layout::kSharded;
+  // These add up to 4 in 64 bits.
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  shards.shard_rows = {kMost, kMost, 6};
+  EXPECT_THAT(refused(shards, options), AllOf(HasSubstr("'w'"), HasSubstr("shard_rows")));
+  spec.dtype = DType(9);
+  EXPECT_THAT(refused(spec, options), HasSubstr("'w'"));
 }
 
 // Commits on every rank with specs that `change` makes different; each rank's message.
@@ -157,10 +232,10 @@ template <typename Change>
 std::array<std::string, 2> CommitDifferent(Change change) {
   std::array<std::string, 2> messages;
   RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {
-    std::vector<float> weight(400 * 2560, 0.0f);
+    std::vector<float> weight(64 + 400 * 2560, 0.0f);
     auto runtime = *Runtime::Create(testing::OptionsFor({1, 2}), rank.device, rank.transport);
     MatrixSpec a{.name = "a", .rows = 8, .cols = 8, .weight = weight.data()};
-    MatrixSpec b{.name = "b", .rows = 100, .cols = 2560, .weight = weight.data()};
+    MatrixSpec b{.name = "b", .rows = 100, .cols = 2560, .weight = weight.data() + 64};
     std::vector<MatrixSpec> specs = {a, b};
     if (rank.rank == 1) change(specs);
     for (const MatrixSpec& spec : specs) ASSERT_TRUE(runtime->AddMatrix(spec).ok());

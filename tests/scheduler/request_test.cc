@@ -26,6 +26,10 @@ TEST(Request, BadMatricesAreNamed) {
       [](PlanMatrix& m) { m.cols = -1; },
       [](PlanMatrix& m) { m.rows = m.cols = std::numeric_limits<std::int64_t>::max(); },
       [](PlanMatrix& m) { m.cols = std::numeric_limits<std::int64_t>::max(); },
+      [](PlanMatrix& m) { m.dtype = DType(9); },
+      [](PlanMatrix& m) { m.layout = Layout(9); },
+      [](PlanMatrix& m) { m.gradient = GradientKind(9); },
+      [](PlanMatrix& m) { m.rule = RuleKind(9); },
       [](PlanMatrix& m) { m.flops = -1; },
       [](PlanMatrix& m) { m.flops = std::nan(""); },
       [](PlanMatrix& m) { m.flops = std::numeric_limits<double>::infinity(); },
@@ -58,8 +62,8 @@ TEST(Request, BadMatricesAreNamed) {
 }
 
 TEST(Request, BadTopologiesAreNamed) {
-  for (const ProcessGrid& grid :
-       {ProcessGrid{0, 1}, ProcessGrid{1, 0}, ProcessGrid{-1, -1}, ProcessGrid{1 << 30, 1 << 30}}) {
+  for (const ProcessGrid& grid : {ProcessGrid{0, 1}, ProcessGrid{1, 0}, ProcessGrid{-1, -1},
+                                  ProcessGrid{1 << 30, 1 << 30}, ProcessGrid{65536, 65537}}) {
     EXPECT_EQ(Outcome(Request(Strategy::kOwner, grid.nodes, grid.ranks_per_node, {})).code(),
               absl::StatusCode::kInvalidArgument);
   }
@@ -69,6 +73,11 @@ TEST(Request, BadTopologiesAreNamed) {
   request.topology.inter.latency_us = 0;
   request.topology.nics_per_node = -1;
   EXPECT_THAT(std::string(Outcome(request).message()), HasSubstr("nics_per_node"));
+}
+
+TEST(Request, AStrategyMustBeOne) {
+  EXPECT_EQ(Outcome(Request(Strategy(7), 1, 2, {Matrix("a", 8, 8)})).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Request, ReplicatedStrategyRefusesShards) {
