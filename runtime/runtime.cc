@@ -473,13 +473,7 @@ absl::Status RuntimeImpl::WriteTrace(const std::string& path) {
     written = WriteFileAtomically(
         path, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(file.data()), file.size()));
   }
-  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> failed,
-                        communicators_->ExchangeNumbers({written.ok() ? 0 : 1}, "trace"));
-  if (!written.ok()) return written;
-  if (failed[0] != 0) {
-    return absl::UnavailableError(absl::StrCat("rank 0 could not write the trace to ", path));
-  }
-  return absl::OkStatus();
+  return communicators_->Agree(written, "trace");
 }
 
 void RuntimeImpl::Shutdown() {
