@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <cstdint>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,6 +15,15 @@ absl::Status Range(const char* name, double value, double low, double high) {
   if (value >= low && value < high) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, " is ", value, ", not in [", low, ", ", high, ")"));
+}
+
+// What keeps a division from being one by zero must still be there in fp32, in which it is done.
+absl::Status Divisor(const char* name, double value) {
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (value >= kLeast && value <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", value, ", not a positive normal number of fp32"));
 }
 
 absl::Status NotNegative(const char* name, double value) {
@@ -34,6 +44,14 @@ absl::Status Validate(const NewtonSchulzOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("iterations is ", options.iterations, ", not at least 1"));
   }
+  if (options.iterations > kMostNewtonSchulzIterations) {
+    return absl::InvalidArgumentError(absl::StrCat("iterations is ", options.iterations,
+                                                   ", more than the ", kMostNewtonSchulzIterations,
+                                                   " supported"));
+  }
+  if (options.operand_type > DType::kBF16) {
+    return absl::InvalidArgumentError("operand_type has a value that names nothing");
+  }
   if (options.coefficients.triples.empty()) {
     return absl::InvalidArgumentError("coefficients has no triples");
   }
@@ -42,17 +60,19 @@ absl::Status Validate(const NewtonSchulzOptions& options) {
       return absl::InvalidArgumentError("coefficients has a number that is not finite");
     }
   }
-  WEFT_RETURN_IF_ERROR(NotNegative("norm_floor", options.norm_floor));
+  WEFT_RETURN_IF_ERROR(options.clamp_to_floor ? Divisor("norm_floor", options.norm_floor)
+                                              : NotNegative("norm_floor", options.norm_floor));
   if (options.segments.empty() || options.segments == std::vector<int>{0}) {
     return absl::OkStatus();
   }
+  std::int64_t sum = 0;
   for (const int length : options.segments) {
+    sum += length;
     if (length < 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           "segments [", absl::StrJoin(options.segments, ","), "] has a length below 1"));
     }
   }
-  const int sum = std::accumulate(options.segments.begin(), options.segments.end(), 0);
   if (sum != options.iterations) {
     return absl::InvalidArgumentError(
         absl::StrCat("segments [", absl::StrJoin(options.segments, ","), "] add up to ", sum,
@@ -65,6 +85,9 @@ absl::Status Validate(const MuonOptions& options) {
   WEFT_RETURN_IF_ERROR(NotNegative("lr", options.lr));
   WEFT_RETURN_IF_ERROR(Range("momentum", options.momentum, 0, 1));
   WEFT_RETURN_IF_ERROR(NotNegative("weight_decay", options.weight_decay));
+  if (options.scale != Scale::kOriginal && options.scale != Scale::kMatchRmsAdamW) {
+    return absl::InvalidArgumentError("scale has a value that names nothing");
+  }
   return Validate(options.newton_schulz);
 }
 
@@ -72,7 +95,7 @@ absl::Status Validate(const AdamWOptions& options) {
   WEFT_RETURN_IF_ERROR(NotNegative("lr", options.lr));
   WEFT_RETURN_IF_ERROR(Range("beta1", options.beta1, 0, 1));
   WEFT_RETURN_IF_ERROR(Range("beta2", options.beta2, 0, 1));
-  WEFT_RETURN_IF_ERROR(NotNegative("eps", options.eps));
+  WEFT_RETURN_IF_ERROR(Divisor("eps", options.eps));
   return NotNegative("weight_decay", options.weight_decay);
 }
 

@@ -35,9 +35,11 @@ struct Coefficients {
   static absl::StatusOr<Coefficients> Named(std::string_view name);
 };
 
+inline constexpr int kMostNewtonSchulzIterations = 1000;
+
 struct NewtonSchulzOptions {
   Coefficients coefficients = Coefficients::Quintic();
-  int iterations = 5;  // >= 1
+  int iterations = 5;  // 1 to kMostNewtonSchulzIterations
   // Type of the products' operands; accumulation is fp32.
   DType operand_type = DType::kF32;
   // How the iterations are computed. Empty = chosen: Gram NS with the segments that
@@ -47,7 +49,8 @@ struct NewtonSchulzOptions {
   std::vector<int> segments;
   // A Frobenius norm below this gives a zero direction.
   float norm_floor = 1e-30f;
-  // Divide by max(norm, norm_floor) instead, as torch.optim.Muon does with 1e-7.
+  // Divide by max(norm, norm_floor) instead, as torch.optim.Muon does with 1e-7. The floor must
+  // then be a positive normal number.
   bool clamp_to_floor = false;
 };
 
@@ -112,7 +115,7 @@ struct AdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
-  double eps = 1e-8;
+  double eps = 1e-8;  // positive and normal in fp32, where it keeps zero gradients from giving NaN
   double weight_decay = 0.01;
 };
 
