@@ -10,6 +10,7 @@
 #include "tools/weft/names.h"
 #include "tools/weft/session.h"
 #include "tools/weft/table.h"
+#include "tools/weft/visible.h"
 #include "tools/weft/warnings.h"
 
 namespace weft::tool {
@@ -31,11 +32,11 @@ void PrintHead(const Session& session, std::ostream& out) {
   const ProcessGrid& grid = plan.topology.grid;
   std::int64_t elements = 0;
   for (const PlanMatrix& matrix : plan.matrices) elements += matrix.rows * matrix.cols;
-  out << session.model.path << ": " << session.model.tensors.size() << " tensors, "
+  out << Visible(session.model.path) << ": " << session.model.tensors.size() << " tensors, "
       << plan.matrices.size() << " updated, " << NumberText(static_cast<double>(elements) * 1e-6)
       << " M elements\n";
   for (const auto& [reason, count] : session.routing.reasons) {
-    out << "  " << count << "  " << reason << "\n";
+    out << "  " << count << "  " << Visible(reason) << "\n";
   }
   out << "world: " << grid.size() << " ranks = " << grid.nodes << " x " << grid.ranks_per_node
       << ", intra " << LinkText(plan.topology.intra) << ", inter " << LinkText(plan.topology.inter)
@@ -108,7 +109,7 @@ void PrintMatrices(const Session& session, bool all, std::ostream& out) {
   }
   for (const PlanMatrix& matrix : plan.matrices) {
     if (!matrix.fallback.empty()) {
-      out << "fallback: " << matrix.name << ": " << matrix.fallback << "\n";
+      out << "fallback: " << Visible(matrix.name) << ": " << matrix.fallback << "\n";
     }
   }
   PrintWarnings(plan, out);

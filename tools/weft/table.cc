@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "tools/weft/visible.h"
+
 namespace weft::tool {
 namespace {
 
@@ -37,6 +39,7 @@ Table::Table(std::vector<std::string> header) {
 
 void Table::Add(std::vector<std::string> row) {
   row.resize(left_.size());
+  for (std::string& cell : row) cell = Visible(cell);
   rows_.push_back(std::move(row));
 }
 

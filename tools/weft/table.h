@@ -13,7 +13,7 @@ namespace weft::tool {
 class Table {
  public:
   explicit Table(std::vector<std::string> header);
-  // As many cells as the header has.
+  // As many cells as the header has. They are printed as Visible().
   void Add(std::vector<std::string> row);
   void Print(std::ostream& out) const;
 
