@@ -40,8 +40,12 @@ class SafetensorsReader {
   // In the order of the data.
   virtual const std::vector<SafetensorsEntry>& entries() const = 0;
   virtual const std::map<std::string, std::string>& metadata() const = 0;
-  // The tensor's bytes, mapped from the file; valid while the reader lives.
-  virtual absl::Span<const std::byte> Data(const SafetensorsEntry& entry) const = 0;
+  // Bytes [first, first + to.size()) of a tensor. DataLoss, naming the file, where it has become
+  // shorter since it was opened. Thread-safe.
+  virtual absl::Status Read(const SafetensorsEntry& entry, std::uint64_t first,
+                            absl::Span<std::byte> to) const = 0;
+  // The whole tensor.
+  absl::StatusOr<std::vector<std::byte>> ReadAll(const SafetensorsEntry& entry) const;
 };
 
 struct SafetensorsTensor {

@@ -272,6 +272,11 @@ absl::StatusOr<Header> ParseHeader(std::string_view json, std::uint64_t data_byt
     return absl::InvalidArgumentError(
         absl::StrCat(file, ": the header does not begin with {: not a safetensors file"));
   }
+  // The parser takes a zero byte for the end of its input, whatever follows.
+  if (const std::size_t zero = json.find('\0'); zero != std::string_view::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": the header is not valid JSON in UTF-8 at byte ", zero + 1));
+  }
   Handler handler(file);
   nlohmann::json::sax_parse(json.begin(), json.end(), &handler);
   WEFT_RETURN_IF_ERROR(handler.status());

@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 
+#include "runtime/safetensors/atomic_file.h"
 #include "tests/support/seed.h"
 
 namespace weft {
@@ -83,10 +84,10 @@ TEST(Safetensors, ReadsAFileWrittenByHand) {
   EXPECT_EQ(entries[0].name, "a");
   EXPECT_EQ(entries[0].shape, (std::vector<std::int64_t>{2, 1}));
   EXPECT_EQ(entries[1].name, "empty");
-  EXPECT_EQ((*reader)->Data(entries[1]).size(), 0u);
+  EXPECT_EQ((*reader)->ReadAll(entries[1])->size(), 0u);
   EXPECT_EQ(entries[2].name, "b");
   EXPECT_TRUE(entries[2].shape.empty());
-  EXPECT_EQ((*reader)->Data(entries[2]).size(), 1u);
+  EXPECT_EQ((*reader)->ReadAll(entries[2])->size(), 1u);
   EXPECT_EQ((*reader)->metadata().at("format"), "pt");
 }
 
@@ -120,6 +121,10 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"NotJson", File("{\"w\": nonsense}", 8), "not valid JSON"},
         Damage{"Padded", File(" " + Entry(kGood), 8), "does not begin with {"},
         Damage{"TrailingText", File(Entry(kGood) + "{}", 8), "not valid JSON"},
+        Damage{"TextAfterAZeroByte", File(Entry(kGood) + std::string("\0garbage", 8), 8),
+               "not valid JSON"},
+        Damage{"PaddedWithZeroBytes", File(Entry(kGood) + std::string(3, '\0'), 8),
+               "not valid JSON"},
         Damage{"BrokenUtf8", File("{\"w\xff\":{}}", 0), "not valid JSON in UTF-8"},
         Damage{"List", File("[]", 0), "does not begin with {"},
         Damage{"EntryIsNumber", File(R"({"w":3})", 0), "entry \"w\" is a number"},
@@ -220,6 +225,18 @@ TEST(Safetensors, MissingFilesAndFoldersAreNamed) {
   EXPECT_EQ(folder_status.code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Safetensors, AFileCutOffWhileItIsReadIsAnError) {
+  const Folder folder;
+  const std::string path = folder / "model.safetensors";
+  WriteAll(path, File(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
+  const auto reader = SafetensorsReader::Open(path);
+  ASSERT_TRUE(reader.ok());
+  fs::resize_file(path, fs::file_size(path) - 4);
+  const auto data = (*reader)->ReadAll((*reader)->entries()[0]);
+  EXPECT_EQ(data.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(data.status().message()), HasSubstr("model.safetensors: ends at byte"));
+}
+
 TEST(Safetensors, WriterRefusesBeforeItWrites) {
   const Folder folder;
   const std::string path = folder / "out.safetensors";
@@ -276,6 +293,76 @@ TEST(WriteFileAtomically, WritesThroughASymbolicLink) {
   EXPECT_TRUE(WriteFileAtomically(folder / "link", Bytes("second")).ok());
   EXPECT_EQ(ReadAll(folder / "file"), "second");
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
+}
+
+using safetensors::AtomicFile;
+
+// What a process that is killed leaves is what is there before Commit().
+TEST(AtomicFileTest, NothingIsThereBeforeItIsComplete) {
+  for (const bool replaces : {false, true}) {
+    const Folder folder;
+    const std::string path = folder / "file";
+    if (replaces) WriteAll(path, "old");
+    auto file = AtomicFile::Create(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    if ((*file)->kind() != AtomicFile::Kind::kNameless) {
+      GTEST_SKIP() << "this file system has no files without names";
+    }
+    ASSERT_TRUE((*file)->Write(Bytes("new")).ok());
+    EXPECT_EQ(folder.Files(), replaces ? 1u : 0u);
+    EXPECT_EQ(ReadAll(path), replaces ? "old" : "");
+    ASSERT_TRUE((*file)->Commit().ok());
+    EXPECT_EQ(ReadAll(path), "new");
+    file->reset();
+    EXPECT_EQ(folder.Files(), 1u);
+    EXPECT_EQ(ReadAll(path), "new");
+  }
+}
+
+TEST(AtomicFileTest, ANameThatIsTakenMeanwhileIsReplaced) {
+  const Folder folder;
+  const std::string path = folder / "file";
+  auto file = AtomicFile::Create(path);
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE((*file)->Write(Bytes("new")).ok());
+  WriteAll(path, "somebody else's");
+  ASSERT_TRUE((*file)->Commit().ok());
+  EXPECT_EQ(ReadAll(path), "new");
+  EXPECT_EQ(folder.Files(), 1u);
+}
+
+TEST(AtomicFileTest, TheNamedOneGoesUnlessItIsComplete) {
+  const Folder folder;
+  const std::string path = folder / "file";
+  WriteAll(path, "old");
+  {
+    const auto file = AtomicFile::Create(path, AtomicFile::Kind::kNamed);
+    ASSERT_TRUE(file.ok());
+    EXPECT_EQ((*file)->kind(), AtomicFile::Kind::kNamed);
+    ASSERT_TRUE((*file)->Write(Bytes("new")).ok());
+    EXPECT_EQ(folder.Files(), 2u);
+  }
+  EXPECT_EQ(folder.Files(), 1u);
+  EXPECT_EQ(ReadAll(path), "old");
+  const auto file = AtomicFile::Create(path, AtomicFile::Kind::kNamed);
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE((*file)->Write(Bytes("new")).ok());
+  ASSERT_TRUE((*file)->Commit().ok());
+  EXPECT_EQ(ReadAll(path), "new");
+  EXPECT_EQ(folder.Files(), 1u);
+}
+
+TEST(AtomicFileTest, BothKindsKeepThePermissionsOfWhatTheyReplace) {
+  for (const AtomicFile::Kind kind : {AtomicFile::Kind::kNameless, AtomicFile::Kind::kNamed}) {
+    const Folder folder;
+    const std::string path = folder / "file";
+    WriteAll(path, "old");
+    const fs::perms strange = fs::perms::owner_all | fs::perms::others_read;
+    fs::permissions(path, strange);
+    const auto file = AtomicFile::Create(path, kind);
+    ASSERT_TRUE(file.ok() && (*file)->Commit().ok());
+    EXPECT_EQ(fs::status(path).permissions(), strange);
+  }
 }
 
 TEST(CheckWritable, RefusesWhatIsNoFile) {
@@ -338,11 +425,18 @@ RC_GTEST_PROP(Safetensors, RoundTripKeepsEverything, ()) {
     RC_ASSERT(found != drawn->tensors.end());
     RC_ASSERT(entry.dtype == found->dtype);
     RC_ASSERT(entry.shape == found->shape);
-    const auto data = (*reader)->Data(entry);
-    RC_ASSERT(std::equal(data.begin(), data.end(), found->data.begin(), found->data.end()));
-    RC_ASSERT(reinterpret_cast<std::uintptr_t>(data.data()) %
-                  static_cast<std::uintptr_t>(*SafetensorsElementBytes(entry.dtype)) ==
-              0);
+    const auto data = (*reader)->ReadAll(entry);
+    RC_ASSERT(data.ok());
+    RC_ASSERT(std::equal(data->begin(), data->end(), found->data.begin(), found->data.end()));
+    // Who maps the file finds every tensor aligned.
+    std::uint64_t length;
+    std::memcpy(&length, ReadAll(path).data(), 8);
+    const std::int64_t element = *SafetensorsElementBytes(entry.dtype);
+    RC_ASSERT((8 + length + entry.begin) % static_cast<std::uint64_t>(element) == 0u);
+    if (data->size() < 2) continue;
+    std::vector<std::byte> part(data->size() - 2);
+    RC_ASSERT((*reader)->Read(entry, 1, absl::MakeSpan(part)).ok());
+    RC_ASSERT(std::equal(part.begin(), part.end(), data->begin() + 1));
   }
   RC_ASSERT(folder.Files() == 1u);
 }
@@ -392,7 +486,9 @@ TEST(Safetensors, MutatedFilesNeverLeaveTheirBounds) {
     unsigned sum = 0;
     std::uint64_t bytes = 0;
     for (const SafetensorsEntry& entry : (*reader)->entries()) {
-      for (const std::byte byte : (*reader)->Data(entry)) sum += static_cast<unsigned>(byte);
+      const auto data = (*reader)->ReadAll(entry);
+      ASSERT_TRUE(data.ok()) << data.status();
+      for (const std::byte byte : *data) sum += static_cast<unsigned>(byte);
       bytes += entry.end - entry.begin;
     }
     ASSERT_LE(bytes, mutated.size());

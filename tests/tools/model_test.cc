@@ -222,7 +222,7 @@ TEST_F(Files, GradientsMustFitTheModel) {
   std::size_t w = model->tensors[0].name == "w" ? 0 : 1;
   EXPECT_TRUE(gradients->Has(w));
   EXPECT_FALSE(gradients->Has(1 - w));
-  gradients->Fill(model->tensors[w], w, 5, 3, filled.data());
+  ASSERT_TRUE(gradients->Fill(model->tensors[w], w, 5, 3, filled.data()).ok());
   EXPECT_EQ(filled, floats_);
 }
 

@@ -5,14 +5,18 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/tools/process.h"
 #include "tests/tools/small_model.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/weft/numbers.h"
 
 namespace weft::testing {
 namespace {
@@ -269,6 +273,100 @@ TEST_F(RunOnce, TraceIsJsonWithEvents) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const auto json = nlohmann::json::parse(ReadAll(trace));
   EXPECT_FALSE(json.at("traceEvents").empty());
+}
+
+// With what the shell's ulimit says of it.
+Finished Limited(const std::string& limit, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {"/bin/sh", "-c", "ulimit " + limit + "; exec \"$0\" \"$@\"",
+                                  WEFT_TOOL};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return RunProgram(all);
+}
+
+// A disk that is full, as far as a process can tell.
+TEST_F(RunOnce, WhatCannotBeWrittenIsAnErrorWithItsCauseAndLeavesNothing) {
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "w", "shape": [200, 200]}]})");
+  const std::size_t files = folder_.Files();
+  for (const std::vector<std::string>& output :
+       {std::vector<std::string>{"--out", out_, "--steps", "1"},
+        {"--trace", folder_ / "trace.json", "--steps", "300"}}) {
+    for (const char* transport : {"local", "gloo"}) {
+      std::vector<std::string> all = {"run",         manifest,  "--ranks-per-node", "3",
+                                      "--transport", transport, "--iterations",     "1"};
+      all.insert(all.end(), output.begin(), output.end());
+      const Finished run = Limited("-f 64", all);
+      EXPECT_EQ(run.exit_code, 1) << run.err;
+      EXPECT_THAT(run.err, HasSubstr("cannot write " + output[1]));
+      EXPECT_THAT(run.err, HasSubstr("File too large"));
+      EXPECT_EQ(folder_.Files(), files);
+    }
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Sanitizers need more address space than this leaves.
+TEST_F(RunOnce, ThreadsThatCannotBeStartedEndTheRunWithASentence) {
+  for (const char* limit : {"-v 1500000", "-v 3000000"}) {
+    const Finished run = Limited(
+        limit, {"run", model_, "--nodes", "16", "--ranks-per-node", "64", "--deadline", "60"});
+    EXPECT_EQ(run.exit_code, 1) << run.err;
+    EXPECT_THAT(run.err, ::testing::StartsWith("weft: "));
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+}
+#endif
+
+// 60000 is near the end of a half's range; AdamW's first step moves every element by its rate.
+TEST_F(RunOnce, ValuesThatStopBeingFiniteAreNamedAndNotWritten) {
+  const StoredTensor half{"half", "F16", {4}, std::vector<std::byte>(8)};
+  StoredTensor weight = half, gradient = half;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint16_t bits[2] = {tool::FloatToHalf(60000), tool::FloatToHalf(i == 0 ? 1 : -1)};
+    std::memcpy(weight.data.data() + 2 * i, &bits[0], 2);
+    std::memcpy(gradient.data.data() + 2 * i, &bits[1], 2);
+  }
+  const std::string gradients = folder_ / "gradients.safetensors";
+  Store(model_, {weight, SmallModel(5).front()});
+  Store(gradients, {gradient, SmallGradients(5).front()});
+  for (const std::vector<std::string>& way : {std::vector<std::string>{},
+                                              {"--ranks-per-node", "3"},
+                                              {"--ranks-per-node", "3", "--layout", "sharded"},
+                                              {"--ranks-per-node", "2", "--transport", "gloo"}}) {
+    std::vector<std::string> all = {"run",     model_,       "--gradients", gradients,
+                                    "--steps", "1",          "--json",      "--out",
+                                    out_,      "--adamw-lr", "10000",       "--adamw-weight-decay",
+                                    "0"};
+    all.insert(all.end(), way.begin(), way.end());
+    const Finished run = RunProgram(Weft(all));
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_EQ(run.err, "weft: values that are not finite in 1 tensor: \"half\" has 3; " + out_ +
+                           " is not written\n");
+    EXPECT_FALSE(std::filesystem::exists(out_));
+    const auto json = nlohmann::json::parse(run.out).at("not_finite");
+    EXPECT_EQ(json.at("tensors"), 1);
+    EXPECT_EQ(json.at("first").at(0).at("name"), "half");
+    EXPECT_EQ(json.at("first").at(0).at("count"), 3);
+    EXPECT_EQ(json.at("first").at(0).at("in_model"), 0);
+  }
+}
+
+TEST_F(RunOnce, ValuesThatWereNotFiniteBeforeAreNamedAndWritten) {
+  StoredTensor weight = SmallModel(5).front();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(weight.data.data() + 8, &nan, 4);
+  Store(model_, {weight});
+  const Finished run = RunProgram(Weft({"run", model_, "--steps", "1", "--json", "--out", out_}));
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_EQ(run.err,
+            "weft: values that are not finite in 1 tensor: \"wte\" has 1 (1 of them in "
+            "the model)\n");
+  EXPECT_EQ(nlohmann::json::parse(run.out).at("not_finite").at("first").at(0).at("in_model"), 1);
+  EXPECT_TRUE(std::isnan(Load(out_).at("wte").Values()[2]));
+  Store(model_, SmallModel(5));
+  const Finished clean = RunProgram(Weft({"run", model_, "--steps", "1", "--json"}));
+  EXPECT_EQ(clean.err, "");
+  EXPECT_EQ(nlohmann::json::parse(clean.out).at("not_finite").at("tensors"), 0);
 }
 
 TEST_F(RunOnce, GlooRankAloneEndsAtTheDeadlineAndSaysWhoIsMissing) {

@@ -111,8 +111,9 @@ std::map<std::string, StoredTensor> Load(const std::string& path) {
   EXPECT_TRUE(reader.ok()) << reader.status();
   if (!reader.ok()) return tensors;
   for (const SafetensorsEntry& entry : (*reader)->entries()) {
-    const auto data = (*reader)->Data(entry);
-    tensors[entry.name] = {entry.name, entry.dtype, entry.shape, {data.begin(), data.end()}};
+    auto data = (*reader)->ReadAll(entry);
+    EXPECT_TRUE(data.ok()) << data.status();
+    if (data.ok()) tensors[entry.name] = {entry.name, entry.dtype, entry.shape, *std::move(data)};
   }
   return tensors;
 }

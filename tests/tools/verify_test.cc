@@ -46,7 +46,7 @@ class VerifyTest : public ::testing::Test {
 };
 
 TEST_F(VerifyTest, AcceptsTheRun) {
-  const VerifyReport verify = Verify(session_, report_);
+  const VerifyReport verify = *Verify(session_, report_);
   EXPECT_TRUE(verify.ok);
   ASSERT_EQ(verify.matrices.size(), 3u);
   for (const MatrixCheck& check : verify.matrices) {
@@ -60,7 +60,7 @@ TEST_F(VerifyTest, FindsOneWrongElementNamesItsMatrixAndIgnoresOthers) {
     RunReport damaged = report_;
     float* weights = reinterpret_cast<float*>(damaged.weights[i].data());
     weights[3] += 0.01f;
-    const VerifyReport verify = Verify(session_, damaged);
+    const VerifyReport verify = *Verify(session_, damaged);
     EXPECT_FALSE(verify.ok);
     EXPECT_EQ(verify.worst, i);
     for (std::size_t j = 0; j < 3; ++j) EXPECT_EQ(verify.matrices[j].ok, j != i);
@@ -69,7 +69,7 @@ TEST_F(VerifyTest, FindsOneWrongElementNamesItsMatrixAndIgnoresOthers) {
 
 // A large error of which much is allowed is not the worst one.
 TEST_F(VerifyTest, TheWorstUsesMostOfWhatIsAllowed) {
-  const VerifyReport verify = Verify(session_, report_);
+  const VerifyReport verify = *Verify(session_, report_);
   for (const MatrixCheck& check : verify.matrices) {
     EXPECT_LE(check.Used(), verify.matrices[verify.worst].Used());
     EXPECT_LE(check.Used(), 1);
@@ -89,9 +89,9 @@ TEST_F(VerifyTest, TheWorstUsesMostOfWhatIsAllowed) {
 
 TEST_F(VerifyTest, FindsAMissingUpdateAndNotANumber) {
   const RoutedMatrix& first = session_.routing.matrices[0];
-  InitialWeights(session_, first, 0, first.rows * first.cols, Floats(0));
+  ASSERT_TRUE(InitialWeights(session_, first, 0, first.rows * first.cols, Floats(0)).ok());
   Floats(1)[0] = std::numeric_limits<float>::quiet_NaN();
-  const VerifyReport verify = Verify(session_, report_);
+  const VerifyReport verify = *Verify(session_, report_);
   EXPECT_FALSE(verify.matrices[0].ok);
   EXPECT_NEAR(verify.matrices[0].error, 1.0, 0.01);
   EXPECT_FALSE(verify.matrices[1].ok);

@@ -2,6 +2,7 @@
 // the work itself failed or was found wrong, 2 for bad input, of which nothing was changed.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,8 @@ int RunCommand(const Options& options, const std::vector<std::string>& arguments
 // One line "weft: ..." on stderr, or without "weft: " on `error_fd` where that is not -1, for the
 // process that started this one. Returns `exit_code`.
 int Complain(const std::string& sentence, int exit_code, int error_fd = -1);
+
+// What an exception that nothing else has caught means to a user.
+std::string SentenceOf(const std::exception& error);
 
 }  // namespace weft::tool

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/weft/file_values.h"
 #include "tools/weft/json_file.h"
 #include "tools/weft/numbers.h"
 #include "tools/weft/seeded.h"
@@ -59,15 +60,31 @@ bool Gradients::Has(std::size_t tensor) const {
   return file_ == nullptr || entries_[tensor] != nullptr;
 }
 
-void Gradients::Fill(const ModelTensor& model_tensor, std::size_t tensor, std::int64_t step,
-                     int rank, void* to) const {
-  const FileFloat type = *FileFloatOf(model_tensor.dtype);
+absl::Status Gradients::CheckValues() const {
+  for (const SafetensorsEntry* entry : entries_) {
+    if (entry == nullptr) continue;
+    WEFT_ASSIGN_OR_RETURN(const ValueCounts counts, CountValues(*file_, *entry));
+    const std::string subject = absl::StrCat(file_->path(), ": gradient ", Quoted(entry->name));
+    if (counts.not_finite > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(subject, " has ", counts.not_finite, " values that are not finite"));
+    }
+    if (counts.too_large > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          subject, " has ", counts.too_large, " values beyond fp32, which it is computed in"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Gradients::Fill(const ModelTensor& model_tensor, std::size_t tensor, std::int64_t step,
+                             int rank, void* to) const {
   if (file_ != nullptr) {
-    tool::FromFile(type, file_->Data(*entries_[tensor]).data(), model_tensor.elements, to);
-    return;
+    return ReadValues(*file_, *entries_[tensor], 0, model_tensor.elements, to);
   }
   SeededValues(seed_, "gradient", model_tensor.name, step, rank, kSeededDeviation)
-      .Fill(0, model_tensor.elements, WorkingType(type), to);
+      .Fill(0, model_tensor.elements, WorkingType(*FileFloatOf(model_tensor.dtype)), to);
+  return absl::OkStatus();
 }
 
 }  // namespace weft::tool

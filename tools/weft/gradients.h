@@ -22,9 +22,12 @@ class Gradients {
 
   // Of a tensor, by its index in the model.
   bool Has(std::size_t tensor) const;
+  // InvalidArgument, naming the first tensor that holds values which are not finite, or not in the
+  // type they are computed in. Reads the whole file.
+  absl::Status CheckValues() const;
   // The whole gradient in the tensor's working type.
-  void Fill(const ModelTensor& model_tensor, std::size_t tensor, std::int64_t step, int rank,
-            void* to) const;
+  absl::Status Fill(const ModelTensor& model_tensor, std::size_t tensor, std::int64_t step,
+                    int rank, void* to) const;
 
  private:
   std::unique_ptr<SafetensorsReader> file_;       // null when seeded

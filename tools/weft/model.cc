@@ -22,9 +22,10 @@ absl::Status AddTensors(std::unique_ptr<SafetensorsReader> reader, Model& model)
     tensor.dtype = entry.dtype;
     tensor.shape = entry.shape;
     tensor.layer = LayerOf(entry.name);
-    tensor.data = reader->Data(entry);
+    tensor.file = reader.get();
+    tensor.entry = &entry;
     WEFT_ASSIGN_OR_RETURN(const std::int64_t bytes, SafetensorsElementBytes(entry.dtype));
-    tensor.elements = static_cast<std::int64_t>(tensor.data->size()) / bytes;
+    tensor.elements = static_cast<std::int64_t>(entry.end - entry.begin) / bytes;
     model.tensors.push_back(std::move(tensor));
   }
   // Keys that differ between shards keep the first value.

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,15 +20,16 @@ struct ModelTensor {
   std::vector<std::int64_t> shape;
   int layer = 0;
   std::int64_t elements = 0;
-  // Mapped from the file; nothing for a shape manifest, whose weights are seeded random values.
-  std::optional<absl::Span<const std::byte>> data;
+  // Where its bytes are; null for a shape manifest, whose weights are seeded random values.
+  const SafetensorsReader* file = nullptr;
+  const SafetensorsEntry* entry = nullptr;
 };
 
 struct Model {
   std::string path;
   std::vector<ModelTensor> tensors;  // by layer, otherwise as in the file
   std::map<std::string, std::string> metadata;
-  std::vector<std::unique_ptr<SafetensorsReader>> files;  // what `data` points into
+  std::vector<std::unique_ptr<SafetensorsReader>> files;  // what the tensors point into
 };
 
 // By the kind of file: *.json with "weight_map" is a safetensors index, with "matrices" a shape

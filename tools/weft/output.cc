@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/weft/numbers.h"
+#include "tools/weft/status_macros.h"
 #include "weft/safetensors.h"
 
 namespace weft::tool {
@@ -35,14 +36,15 @@ absl::Status WriteOutput(const Session& session, const RunReport& report) {
         convert(i, weight.data());
         out.data = converted[i];
       }
-    } else if (tensor.data) {
-      out.data = *tensor.data;
+    } else if (tensor.file != nullptr) {
+      WEFT_ASSIGN_OR_RETURN(converted[i], tensor.file->ReadAll(*tensor.entry));
+      out.data = converted[i];
     } else {
       RoutedMatrix random;
       random.tensor = i;
       random.dtype = WorkingType(*FileFloatOf(tensor.dtype));
       std::vector<float> weight(static_cast<std::size_t>(tensor.elements));
-      InitialWeights(session, random, 0, tensor.elements, weight.data());
+      WEFT_RETURN_IF_ERROR(InitialWeights(session, random, 0, tensor.elements, weight.data()));
       convert(i, weight.data());
       out.data = converted[i];
     }

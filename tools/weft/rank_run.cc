@@ -1,12 +1,15 @@
 #include "tools/weft/rank_run.h"
 
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/weft/commands.h"
+#include "tools/weft/file_values.h"
 #include "tools/weft/numbers.h"
 #include "tools/weft/seeded.h"
 #include "tools/weft/status_macros.h"
@@ -44,6 +47,7 @@ class RankRunner {
 
  private:
   absl::Status CollectWeights(RunReport& report);
+  absl::Status CountNotFiniteWeights(RunReport& report);
   absl::Status CompareReplicas(RunReport& report);
   // This rank's rows of a matrix, and the bytes that `rank` holds of it.
   std::int64_t FirstRow(std::size_t matrix) const;
@@ -57,7 +61,9 @@ class RankRunner {
   std::unique_ptr<Buffer> gradient_;  // large enough for any
   std::unique_ptr<Runtime> runtime_;
   std::uint64_t checksum_ = 0xcbf29ce484222325u;
-  std::vector<std::uint64_t> checksums_;  // by rank
+  std::vector<std::uint64_t> checksums_;         // by rank
+  std::vector<std::int64_t> not_finite_;         // by matrix, of what this rank holds
+  std::vector<std::int64_t> not_finite_of_all_;  // the same of every rank, in rank order
   // Declared after what its operations touch; the tool's own group of all ranks, null for one rank.
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Stream> stream_;
@@ -87,8 +93,9 @@ absl::Status RankRunner::Prepare() {
     const RoutedMatrix& matrix = session_.routing.matrices[i];
     const auto bytes = static_cast<std::size_t>(HeldBytes(i, rank_));
     WEFT_ASSIGN_OR_RETURN(auto weight, device_->Allocate(bytes));
-    InitialWeights(session_, matrix, FirstRow(i) * matrix.cols,
-                   static_cast<std::int64_t>(bytes / SizeOf(matrix.dtype)), weight->data());
+    WEFT_RETURN_IF_ERROR(InitialWeights(session_, matrix, FirstRow(i) * matrix.cols,
+                                        static_cast<std::int64_t>(bytes / SizeOf(matrix.dtype)),
+                                        weight->data()));
     MatrixSpec spec = session_.specs[i];
     spec.weight = weight->data();
     weights_.push_back(std::move(weight));
@@ -114,8 +121,8 @@ absl::Status RankRunner::Step(std::int64_t step, RunReport& report) {
   for (std::size_t left = session_.routing.matrices.size(); left > 0; --left) {
     const std::size_t i = left - 1;
     const RoutedMatrix& matrix = session_.routing.matrices[i];
-    session_.gradients.Fill(session_.model.tensors[matrix.tensor], matrix.tensor, step, rank_,
-                            gradient_->data());
+    WEFT_RETURN_IF_ERROR(session_.gradients.Fill(session_.model.tensors[matrix.tensor],
+                                                 matrix.tensor, step, rank_, gradient_->data()));
     MatrixJob job;
     job.matrix = static_cast<MatrixId>(i);
     job.gradient = gradient_->data();
@@ -182,10 +189,40 @@ absl::Status RankRunner::CollectWeights(RunReport& report) {
   return stream_->Synchronize(session_.settings.runtime.deadline);
 }
 
+absl::Status RankRunner::CountNotFiniteWeights(RunReport& report) {
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    const ModelTensor& tensor = session_.model.tensors[session_.routing.matrices[i].tensor];
+    const auto count =
+        static_cast<std::int64_t>(weights_[i]->bytes() / SizeOf(session_.plan.matrices[i].dtype));
+    not_finite_.push_back(CountNotFinite(*FileFloatOf(tensor.dtype), weights_[i]->data(), count));
+  }
+  if (world_ == nullptr) {
+    report.not_finite = not_finite_;
+    return absl::OkStatus();
+  }
+  const std::size_t matrices = not_finite_.size();
+  not_finite_of_all_.resize(matrices * static_cast<std::size_t>(transport_.size()));
+  const std::vector<std::int64_t> bytes(transport_.size(),
+                                        static_cast<std::int64_t>(matrices * sizeof(std::int64_t)));
+  WEFT_RETURN_IF_ERROR(world_->AllGatherV(*stream_, not_finite_.data(), not_finite_of_all_.data(),
+                                          bytes, {"", "finite"}));
+  WEFT_RETURN_IF_ERROR(stream_->Synchronize(session_.settings.runtime.deadline));
+  if (rank_ != 0) return absl::OkStatus();
+  report.not_finite = not_finite_;
+  for (std::size_t i = 0; i < matrices; ++i) {
+    if (session_.plan.matrices[i].layout == Layout::kReplicated) continue;
+    for (int rank = 1; rank < transport_.size(); ++rank) {
+      report.not_finite[i] += not_finite_of_all_[static_cast<std::size_t>(rank) * matrices + i];
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RankRunner::Finish(RunReport& report) {
   const Options& options = session_.options;
   if (!options.trace.empty()) WEFT_RETURN_IF_ERROR(runtime_->WriteTrace(options.trace));
   if (rank_ == 0) report.counters = runtime_->Counters();
+  WEFT_RETURN_IF_ERROR(CountNotFiniteWeights(report));
   if (options.verify && world_ != nullptr) WEFT_RETURN_IF_ERROR(CompareReplicas(report));
   if (options.verify || !options.out.empty()) WEFT_RETURN_IF_ERROR(CollectWeights(report));
   if (world_ == nullptr) return absl::OkStatus();
@@ -206,23 +243,26 @@ absl::Status Run(const Session& session, Transport& transport, RankRunner& runne
 
 }  // namespace
 
-void InitialWeights(const Session& session, const RoutedMatrix& matrix, std::int64_t first,
-                    std::int64_t count, void* to) {
+absl::Status InitialWeights(const Session& session, const RoutedMatrix& matrix, std::int64_t first,
+                            std::int64_t count, void* to) {
   const ModelTensor& tensor = session.model.tensors[matrix.tensor];
-  const FileFloat type = *FileFloatOf(tensor.dtype);
-  if (tensor.data) {
-    const std::size_t element = tensor.data->size() / static_cast<std::size_t>(tensor.elements);
-    FromFile(type, tensor.data->data() + static_cast<std::size_t>(first) * element, count, to);
-    return;
-  }
+  if (tensor.file != nullptr) return ReadValues(*tensor.file, *tensor.entry, first, count, to);
   SeededValues(session.options.seed, "weight", tensor.name, 0, 0, kSeededDeviation)
       .Fill(first, count, matrix.dtype, to);
+  return absl::OkStatus();
 }
 
 absl::Status RunRank(const Session& session, Transport& transport, RunReport& report,
                      const std::function<void(int)>& on_step) {
   RankRunner runner(session, transport);
-  absl::Status status = Run(session, transport, runner, report, on_step);
+  absl::Status status;
+  try {
+    status = Run(session, transport, runner, report, on_step);
+  } catch (const std::exception& error) {
+    // Its peers would wait, and from a thread it would end the process.
+    status = absl::ResourceExhaustedError(
+        absl::StrCat("rank ", transport.rank(), ": ", SentenceOf(error)));
+  }
   if (!status.ok()) transport.Abort(status);
   return status;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct RunReport {
   std::vector<MatrixCounters> counters;  // of rank 0
   // Ranks whose replicated weights were compared and have equal bits; 0 when they were not.
   int equal_replicas = 0;
+  // By routed matrix: elements of the final weight that are not finite in the file's type.
+  std::vector<std::int64_t> not_finite;
   // By routed matrix: whole, in the working type. Only where --out or --verify asks for them.
   std::vector<std::vector<std::byte>> weights;
 };
@@ -31,7 +34,7 @@ absl::Status RunRank(const Session& session, Transport& transport, RunReport& re
                      const std::function<void(int)>& on_step);
 
 // Elements [first, first + count) of the weight that a run begins with, in the working type.
-void InitialWeights(const Session& session, const RoutedMatrix& matrix, std::int64_t first,
-                    std::int64_t count, void* to);
+absl::Status InitialWeights(const Session& session, const RoutedMatrix& matrix, std::int64_t first,
+                            std::int64_t count, void* to);
 
 }  // namespace weft::tool

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/weft/names.h"
 #include "tools/weft/table.h"
+#include "tools/weft/visible.h"
 #include "tools/weft/warnings.h"
 
 namespace weft::tool {
@@ -89,7 +90,8 @@ void PrintVerify(const RunReport& report, const VerifyReport& verify, bool verbo
         << " tensors that used less; --verbose shows them\n";
   }
   const MatrixCheck& worst = verify.matrices[verify.worst];
-  out << "worst: " << worst.name << ", " << NumberText(worst.Used()) << " of what is allowed\n";
+  out << "worst: " << Visible(worst.name) << ", " << NumberText(worst.Used())
+      << " of what is allowed\n";
   if (report.equal_replicas > 0) {
     out << "replicas: the weights of all " << report.equal_replicas
         << " ranks were compared, their bits are equal\n";
@@ -114,14 +116,14 @@ void PrintReport(const Session& session, const RunReport& report,
                  const std::optional<VerifyReport>& verify, std::ostream& out) {
   const Summary s = Summarize(report);
   const ProcessGrid& grid = session.plan.topology.grid;
-  out << session.model.path << ": " << session.routing.matrices.size() << " of "
+  out << Visible(session.model.path) << ": " << session.routing.matrices.size() << " of "
       << session.model.tensors.size() << " tensors updated\n";
   for (const auto& [reason, count] : session.routing.reasons) {
-    out << "  " << count << "  " << reason << "\n";
+    out << "  " << count << "  " << Visible(reason) << "\n";
   }
   for (const PlanMatrix& matrix : session.plan.matrices) {
     if (!matrix.fallback.empty()) {
-      out << "fallback: " << matrix.name << ": " << matrix.fallback << "\n";
+      out << "fallback: " << Visible(matrix.name) << ": " << matrix.fallback << "\n";
     }
   }
   PrintWarnings(session.plan, out);
@@ -147,6 +149,7 @@ void PrintReport(const Session& session, const RunReport& report,
 }
 
 void PrintReportJson(const Session& session, const RunReport& report,
+                     const std::vector<NotFinite>& not_finite,
                      const std::optional<VerifyReport>& verify, std::ostream& out) {
   const Summary s = Summarize(report);
   const ProcessGrid& grid = session.plan.topology.grid;
@@ -193,6 +196,15 @@ void PrintReportJson(const Session& session, const RunReport& report,
     }
     json["matrices"] = matrices;
   }
+  // A diverged model would have all its tensors here.
+  constexpr std::size_t kFewTensors = 10;
+  ordered_json first = ordered_json::array();
+  for (std::size_t i = 0; i < std::min(kFewTensors, not_finite.size()); ++i) {
+    first.push_back({{"name", not_finite[i].name},
+                     {"count", not_finite[i].count},
+                     {"in_model", not_finite[i].in_model}});
+  }
+  json["not_finite"] = {{"tensors", not_finite.size()}, {"first", first}};
   if (verify) {
     ordered_json checks = ordered_json::array();
     for (const MatrixCheck& check : verify->matrices) {

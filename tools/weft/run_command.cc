@@ -1,4 +1,6 @@
 // `weft run`: real steps on a model's matrices.
+#include <algorithm>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -8,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "tools/weft/commands.h"
+#include "tools/weft/file_values.h"
+#include "tools/weft/json_file.h"
 #include "tools/weft/launcher.h"
 #include "tools/weft/output.h"
 #include "tools/weft/progress.h"
@@ -38,11 +42,20 @@ absl::Status RunLocal(const Session& session, RunReport& report) {
     if (first.ok()) first = status;
   };
   std::vector<std::thread> others;
-  for (std::size_t rank = 1; rank < transports.size(); ++rank) others.emplace_back(run, rank);
-  run(0);
+  absl::Status started;
+  try {
+    for (std::size_t rank = 1; rank < transports.size(); ++rank) others.emplace_back(run, rank);
+  } catch (const std::exception& error) {
+    started = absl::ResourceExhaustedError(absl::StrCat("cannot start rank ", others.size() + 1,
+                                                        " of ", transports.size(),
+                                                        " as a thread: ", SentenceOf(error)));
+    // Those that have started would wait for the others.
+    transports[0]->Abort(started);
+  }
+  if (started.ok()) run(0);
   for (std::thread& other : others) other.join();
   report = std::move(reports[0]);
-  return first;
+  return started.ok() ? first : started;
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> JoinOthers(const Session& session) {
@@ -75,29 +88,77 @@ void WarnOfLinks(const Session& session) {
            0);
 }
 
+// The updated tensors that hold values which are not finite.
+absl::StatusOr<std::vector<NotFinite>> FindNotFinite(const Session& session,
+                                                     const RunReport& report) {
+  std::vector<NotFinite> found;
+  for (std::size_t i = 0; i < report.not_finite.size(); ++i) {
+    if (report.not_finite[i] == 0) continue;
+    const ModelTensor& tensor = session.model.tensors[session.routing.matrices[i].tensor];
+    NotFinite one{tensor.name, report.not_finite[i], 0};
+    if (tensor.file != nullptr) {
+      WEFT_ASSIGN_OR_RETURN(const ValueCounts counts, CountValues(*tensor.file, *tensor.entry));
+      one.in_model = counts.not_finite;
+    }
+    found.push_back(std::move(one));
+  }
+  return found;
+}
+
+// Names a few; "" where there is nothing to say.
+std::string NotFiniteText(const std::vector<NotFinite>& tensors) {
+  constexpr std::size_t kFew = 3;
+  if (tensors.empty()) return "";
+  std::string text = absl::StrCat("values that are not finite in ", tensors.size(),
+                                  tensors.size() == 1 ? " tensor: " : " tensors: ");
+  for (std::size_t i = 0; i < std::min(kFew, tensors.size()); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", Quoted(tensors[i].name), " has ", tensors[i].count);
+    if (tensors[i].in_model > 0) {
+      absl::StrAppend(&text, " (", tensors[i].in_model, " of them in the model)");
+    }
+  }
+  if (tensors.size() > kFew) absl::StrAppend(&text, ", and ", tensors.size() - kFew, " more");
+  return text;
+}
+
 // What rank 0 does with the results.
 int Conclude(const Session& session, const RunReport& report) {
   const Options& options = session.options;
+  const auto fail = [&](const absl::Status& status) {
+    return Complain(std::string(status.message()), kFailed, options.error_fd);
+  };
+  const std::string unwritten =
+      options.out.empty() ? "" : absl::StrCat("; ", options.out, " is not written");
+  const auto not_finite = FindNotFinite(session, report);
+  if (!not_finite.ok()) return fail(not_finite.status());
   std::optional<VerifyReport> verify;
-  if (options.verify) verify = Verify(session, report);
+  if (options.verify) {
+    auto verified = Verify(session, report);
+    if (!verified.ok()) return fail(verified.status());
+    verify = *std::move(verified);
+  }
   if (options.json) {
-    PrintReportJson(session, report, verify, std::cout);
+    PrintReportJson(session, report, *not_finite, verify, std::cout);
   } else {
     PrintReport(session, report, verify, std::cout);
   }
   std::cout.flush();
+  if (std::any_of(not_finite->begin(), not_finite->end(),
+                  [](const NotFinite& tensor) { return tensor.in_model == 0; })) {
+    return Complain(NotFiniteText(*not_finite) + unwritten, kFailed, options.error_fd);
+  }
+  if (!not_finite->empty()) Complain(NotFiniteText(*not_finite), 0);
   if (verify && !verify->ok) {
     int beyond = 0;
     for (const MatrixCheck& check : verify->matrices) beyond += check.ok ? 0 : 1;
     return Complain(
         absl::StrCat(beyond, " of ", verify->matrices.size(),
-                     " matrices differ from the reference beyond what is allowed",
-                     options.out.empty() ? "" : absl::StrCat("; ", options.out, " is not written")),
+                     " matrices differ from the reference beyond what is allowed", unwritten),
         kFailed, options.error_fd);
   }
   if (!options.out.empty()) {
     const absl::Status status = WriteOutput(session, report);
-    if (!status.ok()) return Complain(std::string(status.message()), kFailed, options.error_fd);
+    if (!status.ok()) return fail(status);
   }
   return std::cout ? 0 : Complain("cannot write to stdout", kFailed, options.error_fd);
 }

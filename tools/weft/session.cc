@@ -2,10 +2,15 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tools/weft/file_values.h"
+#include "tools/weft/json_file.h"
 #include "tools/weft/status_macros.h"
 #include "tools/weft/table.h"
 #include "weft/safetensors.h"
@@ -25,7 +30,7 @@ absl::Status RouteAndPlan(Session& session) {
   return absl::OkStatus();
 }
 
-// All local ranks live on this machine; the pages of mapped files can be dropped and do not count.
+// All local ranks live on this machine; files are read piece by piece.
 absl::Status CheckMemory(const Session& session) {
   const Plan& plan = session.plan;
   const int size = plan.topology.grid.size();
@@ -46,6 +51,67 @@ absl::Status CheckMemory(const Session& session) {
   if (needed > machine) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the run needs ", BytesText(needed), " of memory, the machine has ", BytesText(machine)));
+  }
+  return absl::OkStatus();
+}
+
+// Values that the run would turn into infinities, or that are none: found before it begins.
+absl::Status CheckValues(const Session& session) {
+  for (const RoutedMatrix& matrix : session.routing.matrices) {
+    const ModelTensor& tensor = session.model.tensors[matrix.tensor];
+    // All other types fit.
+    if (tensor.file == nullptr || FileFloatOf(tensor.dtype) != FileFloat::kF64) continue;
+    WEFT_ASSIGN_OR_RETURN(const ValueCounts counts, CountValues(*tensor.file, *tensor.entry));
+    if (counts.too_large == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(tensor.file->path(), ": tensor ",
+                                                   Quoted(tensor.name), " has ", counts.too_large,
+                                                   " values beyond fp32, which it is computed in"));
+  }
+  return session.gradients.CheckValues();
+}
+
+struct NamedFile {
+  std::string role;
+  std::string path;
+};
+
+bool SameFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  if (std::filesystem::equivalent(a, b, error)) return true;
+  // Outputs need not exist yet.
+  const auto left = std::filesystem::weakly_canonical(a, error);
+  if (error) return false;
+  const auto right = std::filesystem::weakly_canonical(b, error);
+  return !error && left == right;
+}
+
+// Writing one would destroy another, or one is given in another's place.
+absl::Status CheckDistinct(const Session& session) {
+  const Options& options = session.options;
+  std::vector<NamedFile> files = {{"MODEL", options.model}};
+  const bool several =
+      session.model.files.size() != 1 || session.model.files.front()->path() != options.model;
+  if (several) {
+    for (const auto& file : session.model.files) files.push_back({"MODEL's file", file->path()});
+  }
+  const std::size_t inputs_of_model = files.size();
+  for (const auto& [role, path] : {NamedFile{"--coefficients", options.coefficients},
+                                   {"--topology", options.topology},
+                                   {"--gradients", options.gradients},
+                                   {"--trace", options.trace},
+                                   {"--out", options.out}}) {
+    const bool by_name = role == "--coefficients" && Coefficients::Named(path).ok();
+    if (!path.empty() && !by_name) files.push_back({role, path});
+  }
+  for (std::size_t i = inputs_of_model; i < files.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      // The new weights may replace a file that holds nothing but the old ones.
+      if (j == 0 && !several && files[i].role == "--out") continue;
+      if (!SameFile(files[i].path, files[j].path)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(files[i].role, " ", files[i].path,
+                                                     " is the same file as ", files[j].role, " ",
+                                                     files[j].path));
+    }
   }
   return absl::OkStatus();
 }
@@ -74,6 +140,7 @@ absl::StatusOr<Session> PrepareRun(const Options& options) {
   session.settings.runtime.deadline = absl::Seconds(options.deadline);
   session.settings.runtime.trace = !options.trace.empty();
   WEFT_ASSIGN_OR_RETURN(session.model, LoadModel(options.model));
+  WEFT_RETURN_IF_ERROR(CheckDistinct(session));
   if (options.gradients.empty()) {
     session.gradients = Gradients::Seeded(options.seed);
   } else {
@@ -81,6 +148,8 @@ absl::StatusOr<Session> PrepareRun(const Options& options) {
   }
   WEFT_RETURN_IF_ERROR(RouteAndPlan(session));
   WEFT_RETURN_IF_ERROR(CheckMemory(session));
+  // The launcher of this process, which gave it the descriptor, has read all values before.
+  if (options.error_fd < 0) WEFT_RETURN_IF_ERROR(CheckValues(session));
   if (options.rank <= 0) {
     if (!options.out.empty()) WEFT_RETURN_IF_ERROR(CheckWritable(options.out));
     if (!options.trace.empty()) WEFT_RETURN_IF_ERROR(CheckWritable(options.trace));

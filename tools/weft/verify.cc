@@ -7,6 +7,7 @@
 #include "tools/reference/update.h"
 #include "tools/weft/numbers.h"
 #include "tools/weft/progress.h"
+#include "tools/weft/status_macros.h"
 
 namespace weft::tool {
 namespace {
@@ -88,14 +89,18 @@ class MatrixReplay {
         matrix_(matrix),
         tensor_(session.model.tensors[matrix.tensor]),
         bytes_(static_cast<std::size_t>(tensor_.elements) * SizeOf(matrix.dtype)) {
-    InitialWeights(session, matrix, 0, tensor_.elements, bytes_.data());
-    first_ = weight_ = Doubles(matrix.dtype, bytes_);
-    momentum_.assign(weight_.size(), 0.0);
-    if (matrix.route == Route::kAdamW) second_.assign(weight_.size(), 0.0);
+    momentum_.assign(static_cast<std::size_t>(tensor_.elements), 0.0);
+    if (matrix.route == Route::kAdamW) second_ = momentum_;
   }
 
-  void Step(int step, int threads) {
-    const std::vector<double> gradient = MeanGradient(step);
+  absl::Status Begin() {
+    WEFT_RETURN_IF_ERROR(InitialWeights(session_, matrix_, 0, tensor_.elements, bytes_.data()));
+    first_ = weight_ = Doubles(matrix_.dtype, bytes_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Step(int step, int threads) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<double> gradient, MeanGradient(step));
     if (matrix_.route == Route::kMuon) {
       reference::MuonStep(ReferenceOf(session_.settings.muon), matrix_.rows, matrix_.cols, gradient,
                           momentum_, weight_, threads);
@@ -104,6 +109,7 @@ class MatrixReplay {
                            second_, weight_);
     }
     for (double& value : weight_) value = Rounded(matrix_.dtype, value);
+    return absl::OkStatus();
   }
 
   MatrixCheck Compare(const std::vector<std::byte>& result) const {
@@ -144,11 +150,12 @@ class MatrixReplay {
     return ToleranceOf(coarsest) * change + steps * step * direction + stored;
   }
 
-  std::vector<double> MeanGradient(int step) {
+  absl::StatusOr<std::vector<double>> MeanGradient(int step) {
     const int size = session_.plan.topology.grid.size();
     std::vector<double> mean(weight_.size(), 0.0);
     for (int rank = 0; rank < size; ++rank) {
-      session_.gradients.Fill(tensor_, matrix_.tensor, step, rank, bytes_.data());
+      WEFT_RETURN_IF_ERROR(
+          session_.gradients.Fill(tensor_, matrix_.tensor, step, rank, bytes_.data()));
       const std::vector<double> gradient = Doubles(matrix_.dtype, bytes_);
       for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += gradient[i];
     }
@@ -174,13 +181,16 @@ bool Worse(const MatrixCheck& a, const MatrixCheck& b) {
   return a.ok != b.ok ? !a.ok : a.Used() > b.Used();
 }
 
-VerifyReport Verify(const Session& session, const RunReport& report) {
+absl::StatusOr<VerifyReport> Verify(const Session& session, const RunReport& report) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   VerifyReport result;
   Progress progress("verify", static_cast<std::int64_t>(session.routing.matrices.size()));
   for (std::size_t i = 0; i < session.routing.matrices.size(); ++i) {
     MatrixReplay replay(session, session.routing.matrices[i]);
-    for (int step = 0; step < session.options.steps; ++step) replay.Step(step, threads);
+    WEFT_RETURN_IF_ERROR(replay.Begin());
+    for (int step = 0; step < session.options.steps; ++step) {
+      WEFT_RETURN_IF_ERROR(replay.Step(step, threads));
+    }
     result.matrices.push_back(replay.Compare(report.weights[i]));
     const MatrixCheck& check = result.matrices.back();
     if (Worse(check, result.matrices[result.worst])) result.worst = i;

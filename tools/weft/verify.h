@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "tools/weft/rank_run.h"
 #include "tools/weft/session.h"
 
@@ -34,6 +35,7 @@ struct VerifyReport {
   bool ok = true;
 };
 
-VerifyReport Verify(const Session& session, const RunReport& report);
+// Fails where the model or its gradients can no longer be read.
+absl::StatusOr<VerifyReport> Verify(const Session& session, const RunReport& report);
 
 }  // namespace weft::tool
