@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "tests/tools/temporary_folder.h"
 #include "tools/weft/rank_run.h"
 #include "tools/weft/session.h"
+#include "weft/safetensors.h"
 #include "weft/transport.h"
 
 namespace weft::tool {
@@ -24,7 +26,13 @@ class VerifyTest : public ::testing::Test {
     Options options;
     options.model = manifest;
     options.steps = 2;
+    options.muon.weight_decay = 0.1;
+    Run(options);
+  }
+
+  void Run(Options options) {
     options.verify = true;
+    report_ = {};
     auto session = PrepareRun(options);
     EXPECT_TRUE(session.ok()) << session.status();
     session_ = *std::move(session);
@@ -34,6 +42,13 @@ class VerifyTest : public ::testing::Test {
     EXPECT_TRUE(transports.ok());
     const absl::Status status = RunRank(session_, *transports->front(), report_, {});
     EXPECT_TRUE(status.ok()) << status;
+  }
+
+  // The same session once more, to be changed; sessions own files and are not copied.
+  Session Again() {
+    auto session = PrepareRun(session_.options);
+    EXPECT_TRUE(session.ok()) << session.status();
+    return *std::move(session);
   }
 
   float* Floats(std::size_t matrix) {
@@ -96,6 +111,65 @@ TEST_F(VerifyTest, FindsAMissingUpdateAndNotANumber) {
   EXPECT_NEAR(verify.matrices[0].error, 1.0, 0.01);
   EXPECT_FALSE(verify.matrices[1].ok);
   EXPECT_TRUE(verify.matrices[2].ok);
+}
+
+// The run's rules against a reference with others, one change at a time: matrix 0 takes Muon,
+// matrix 1 AdamW.
+TEST_F(VerifyTest, FindsOtherRatesMomentsAndDecays) {
+  const auto caught = [&](std::size_t matrix, auto change) {
+    Session other = Again();
+    change(other.settings);
+    const VerifyReport verify = *Verify(other, report_);
+    EXPECT_FALSE(verify.matrices[matrix].ok);
+    EXPECT_TRUE(verify.matrices[1 - matrix].ok);
+  };
+  caught(0, [](Settings& s) { s.muon.lr *= 1.001; });
+  caught(0, [](Settings& s) { s.muon.momentum -= 0.01; });
+  caught(0, [](Settings& s) { s.muon.nesterov = false; });
+  caught(0, [](Settings& s) { s.muon.weight_decay = 0; });
+  caught(1, [](Settings& s) { s.adamw.lr *= 1.001; });
+  caught(1, [](Settings& s) { s.adamw.beta1 -= 0.01; });
+  caught(1, [](Settings& s) { s.adamw.beta2 -= 0.01; });
+  caught(1, [](Settings& s) { s.adamw.weight_decay = 0.1; });
+}
+
+// A decay of 1e-5 a step changes 64 bits of a weight's last place at most: rounding is seen in it.
+TEST_F(VerifyTest, DecayAloneIsAcceptedAndAnotherIsNot) {
+  constexpr int kTensors = 200;
+  const std::string model = folder_ / "model.safetensors";
+  const std::string zeros = folder_ / "zeros.safetensors";
+  std::vector<std::vector<float>> weights;
+  const std::vector<float> zero(4, 0.0f);
+  std::vector<SafetensorsTensor> tensors, gradients;
+  for (int i = 0; i < kTensors; ++i) {
+    weights.push_back({});
+    for (int j = 0; j < 4; ++j) weights.back().push_back(0.01f * std::cos(float(4 * i + j)));
+  }
+  for (int i = 0; i < kTensors; ++i) {
+    const std::string name = "t" + std::to_string(i);
+    tensors.push_back({name, "F32", {4}, testing::BytesOf(weights[i])});
+    gradients.push_back({name, "F32", {4}, testing::BytesOf(zero)});
+  }
+  ASSERT_TRUE(WriteSafetensors(model, tensors).ok());
+  ASSERT_TRUE(WriteSafetensors(zeros, gradients).ok());
+  Options options;
+  options.model = model;
+  options.gradients = zeros;
+  options.steps = 3;
+  Run(options);
+  const VerifyReport verify = *Verify(session_, report_);
+  EXPECT_TRUE(verify.ok) << verify.matrices[verify.worst].error;
+  EXPECT_LT(verify.matrices[0].bound, 0.03) << "steps of decay, in units of their rounding";
+  // Errors are there: the allowance is of their size.
+  double most = 0;
+  for (const MatrixCheck& check : verify.matrices) most = std::max(most, check.error);
+  EXPECT_GT(most, 0.1 * verify.matrices[0].bound);
+  for (const double factor : {0.0, 0.95, 1.05}) {
+    Session other = Again();
+    other.settings.adamw.weight_decay *= factor;
+    const VerifyReport wrong = *Verify(other, report_);
+    for (const MatrixCheck& check : wrong.matrices) EXPECT_FALSE(check.ok) << factor;
+  }
 }
 
 }  // namespace
