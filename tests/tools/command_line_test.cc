@@ -1,9 +1,12 @@
 // Drives the built tool as a process: what it refuses, and what `weft plan` prints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/process.h"
@@ -76,7 +79,17 @@ TEST_F(CommandLine, RefusesOptionValues) {
   RunRefused({"--coefficients", "cubic"}, "--coefficients \"cubic\" is neither");
   RunRefused({"--deadline", "0"}, "--deadline");
   RunRefused({"--deadline", "nan"}, "--deadline");
+  RunRefused({"--segments", "2147483647,2147483647,7"}, "add up to 4294967301");
+  RunRefused({"--trace", ""}, "--trace: must not be empty");
+  RunRefused({"--topology", ""}, "--topology: must not be empty");
+  Refused({"run", model_, "--out", ""}, "--out: must not be empty");
+  Refused({"run", model_, "--out="}, "--out");
+  Refused({"run", ""}, "MODEL: must not be empty");
   RunRefused({"--eps", "0"}, "--eps");
+  RunRefused({"--eps", "-1"}, "--eps");
+  RunRefused({"--eps", "1e-60"}, "--eps must be a positive normal number");
+  RunRefused({"--eps", "1e60"}, "--eps must be a positive normal number");
+  RunRefused({"--adamw-eps", "1e-60"}, "eps is 1e-60, not a positive normal number");
   RunRefused({"--lr", "nan"}, "lr");
   RunRefused({"--momentum", "1.5"}, "momentum");
   RunRefused({"--adamw-beta1", "2"}, "beta1");
@@ -170,6 +183,112 @@ TEST_F(CommandLine, RefusesBadModels) {
   Refused({"run", manifest, "--out", out_}, "of memory, the machine has");
   WriteAll(manifest, R"({"matrices": [{"name": "w", "shape": [0, 4]}]})");
   Refused({"run", manifest, "--out", out_}, "no tensor of it would be updated");
+}
+
+// A test that hangs here has found a FIFO that is waited for.
+TEST_F(CommandLine, RefusesSpecialFiles) {
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const std::string json = folder_ / "fifo.json";
+  ASSERT_EQ(::mkfifo(json.c_str(), 0600), 0);
+  for (const std::string& path : {fifo, json, std::string("/dev/zero"), folder_ / "."}) {
+    Refused({"run", path, "--out", out_}, "not a regular file");
+    RunRefused({"--topology", path}, "not a regular file");
+    RunRefused({"--gradients", path}, "not a regular file");
+    RunRefused({"--coefficients", path}, "not a regular file");
+  }
+}
+
+TEST_F(CommandLine, RefusesJsonAfterAZeroByteAndReservedNames) {
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest,
+           std::string_view("{\"matrices\": [{\"name\": \"w\", \"shape\": [2, 2]}]}\0x", 50));
+  Refused({"plan", manifest}, "not valid JSON");
+  WriteAll(manifest, R"({"matrices": [{"name": "__metadata__", "shape": [2, 2]}]})");
+  Refused({"plan", manifest}, "\"__metadata__\" is the one that safetensors keeps");
+  Refused({"run", manifest, "--out", out_}, "__metadata__");
+}
+
+// Names from files reach a terminal as text, in tables and in sentences.
+TEST_F(CommandLine, EscapesControlCharactersOfNames) {
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "a\u001b[2J\u009b\u0000\nb", "shape": [4, 4]}]})");
+  const std::string shown = "a\\u001b[2J\\u009b\\u0000";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"plan", manifest},
+        {"plan", manifest, "--rank", "0"},
+        {"plan", manifest, "--strategy", "gather", "--layout", "replicated"},
+        {"run", manifest, "--verify", "--verbose"},
+        {"plan", manifest, "--strategy", "replicated", "--layout", "sharded"}}) {
+    const Finished run = Weft(arguments);
+    const std::string all = run.out + run.err;
+    EXPECT_THAT(all, HasSubstr(shown));
+    EXPECT_TRUE(run.out.empty() || run.out.find(shown + "\\u000ab") != std::string::npos);
+    for (const char* raw : {"\x1b", "\xc2\x9b"}) EXPECT_EQ(all.find(raw), std::string::npos);
+    EXPECT_EQ(all.find('\0'), std::string::npos);
+  }
+}
+
+TEST_F(CommandLine, RefusesOneFileInTwoPlaces) {
+  const std::string link = folder_ / "link.safetensors";
+  std::filesystem::create_symlink("model.safetensors", link);
+  const std::string hard = folder_ / "hard.safetensors";
+  std::filesystem::create_hard_link(model_, hard);
+  const std::string before = ReadAll(model_);
+  for (const std::string& model : {model_, link, hard, folder_ / "./model.safetensors"}) {
+    RunRefused({"--trace", model}, "is the same file as MODEL");
+    RunRefused({"--gradients", model}, "is the same file as MODEL");
+  }
+  RunRefused({"--gradients", gradients_, "--trace", gradients_}, "the same file as --gradients");
+  RunRefused({"--trace", out_}, "--out " + out_ + " is the same file as --trace");
+  // Neither exists yet.
+  const std::string fresh = folder_ / "new";
+  Refused({"run", model_, "--out", fresh, "--trace", folder_ / "./new"}, "is the same file as");
+  Refused({"run", model_, "--gradients", gradients_, "--out", gradients_},
+          "is the same file as --gradients");
+  const std::string topology = folder_ / "topology.json";
+  WriteAll(topology, R"({"nodes": 1, "ranks_per_node": 1})");
+  RunRefused({"--topology", topology, "--trace", topology}, "the same file as --topology");
+  // A model of several files is not one that new weights could replace.
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "w", "shape": [2, 2]}]})");
+  Refused({"run", manifest, "--out", manifest}, "is the same file as MODEL");
+  const std::string index = folder_ / "model.safetensors.index.json";
+  nlohmann::json map = nlohmann::json::object();
+  for (const StoredTensor& tensor : SmallModel(1)) map[tensor.name] = "model.safetensors";
+  WriteAll(index, nlohmann::json({{"weight_map", map}}).dump());
+  Refused({"run", index, "--out", model_}, "is the same file as MODEL's file");
+  EXPECT_TRUE(ReadAll(model_) == before);
+}
+
+TEST_F(CommandLine, RefusesValuesThatCannotBeComputedWith) {
+  const auto store = [&](const std::string& path, const std::string& dtype, const auto& values) {
+    std::vector<std::byte> bytes(values.size() * sizeof(values[0]));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    Store(path, {{"w", dtype, {static_cast<std::int64_t>(values.size())}, bytes}});
+    return path;
+  };
+  const std::string bad = folder_ / "bad.safetensors";
+  const std::string good = folder_ / "good.safetensors";
+  const float infinity = std::numeric_limits<float>::infinity();
+  store(good, "F32", std::vector<float>{1, 2});
+  for (const float value : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    store(bad, "F32", std::vector<float>{0, value});
+    Refused({"run", good, "--gradients", bad, "--out", out_},
+            "gradient \"w\" has 1 values that are not finite");
+  }
+  store(good, "F16", std::vector<std::uint16_t>{0x3c00, 0x3c00});
+  store(bad, "F16", std::vector<std::uint16_t>{0x7c00, 0x7e00});
+  Refused({"run", good, "--gradients", bad, "--out", out_}, "has 2 values that are not finite");
+  store(good, "BF16", std::vector<std::uint16_t>{0x3f80, 0x3f80});
+  store(bad, "BF16", std::vector<std::uint16_t>{0, 0x7f80});
+  Refused({"run", good, "--gradients", bad, "--out", out_}, "has 1 values that are not finite");
+  store(good, "F64", std::vector<double>{1, 2});
+  store(bad, "F64", std::vector<double>{1e300, 2});
+  Refused({"run", good, "--gradients", bad, "--out", out_},
+          "gradient \"w\" has 1 values beyond fp32");
+  Refused({"run", bad, "--out", out_}, "tensor \"w\" has 1 values beyond fp32");
+  Refused({"run", bad, "--out", out_, "--transport", "gloo"}, "values beyond fp32");
 }
 
 TEST_F(CommandLine, RefusesGradientsThatDoNotFit) {

@@ -22,7 +22,8 @@ constexpr off_t kLargestText = 100'000'000;
 }  // namespace
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A FIFO without a writer would be waited for.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   struct stat found;
   absl::Status status;
@@ -72,7 +73,9 @@ absl::StatusOr<json> ParseJson(std::string_view text, const std::string& source)
     return true;
   };
   json value = json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (problem.empty() && value.is_discarded()) problem = "not valid JSON in UTF-8";
+  // The parser takes a zero byte for the end of its input, whatever follows.
+  const bool cut = text.find('\0') != std::string_view::npos;
+  if (problem.empty() && (value.is_discarded() || cut)) problem = "not valid JSON in UTF-8";
   if (!problem.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": ", problem));
   }

@@ -15,8 +15,9 @@ namespace weft::tool {
 namespace {
 
 int Main(int argc, char** argv) {
-  // A reader that goes away is found by the failing write.
+  // A reader that goes away, and a file beyond the system's limit, are found by the failing write.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("Weft runs and plans the optimizer step of distributed Muon on a model's matrices.",
                "weft");
   app.require_subcommand(1);
@@ -46,8 +47,12 @@ int Main(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);
     return Complain(error.what(), kBadInput);
   }
-  if (plan->parsed()) return PlanCommand(plan_options);
-  return RunCommand(run_options, std::vector<std::string>(argv + 1, argv + argc));
+  try {
+    if (plan->parsed()) return PlanCommand(plan_options);
+    return RunCommand(run_options, std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& error) {
+    return Complain(SentenceOf(error), kFailed, run_options.error_fd);
+  }
 }
 
 }  // namespace

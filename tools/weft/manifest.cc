@@ -17,6 +17,8 @@ constexpr std::int64_t kMostMatrices = 1'000'000;
 // Weights are at most 8 bytes an element, so sizes in bytes stay in range.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 59;
 
+constexpr char kMetadataName[] = "__metadata__";
+
 // An integer from the entry's `field`, `standard` where it is left out.
 absl::StatusOr<std::int64_t> IntegerField(const json& entry, const char* field,
                                           std::int64_t standard, std::int64_t least,
@@ -111,6 +113,10 @@ absl::StatusOr<std::vector<ModelTensor>> ParseManifest(std::string_view text,
         copy.name.replace(mark, 2, std::to_string(i));
       } else if (entry.contains("count")) {
         absl::StrAppend(&copy.name, ".", i);
+      }
+      if (copy.name == kMetadataName) {
+        return refuse(absl::StrCat("the name ", Quoted(copy.name),
+                                   " is the one that safetensors keeps for its metadata"));
       }
       copy.layer = layer >= 0 ? static_cast<int>(layer + i) : LayerOf(copy.name);
       if (!names.insert(copy.name).second) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -22,13 +23,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostRanks = 65536;
-// Of those that are threads or processes of this machine.
+// Of those ranks that are threads or processes of this machine.
 constexpr int kMostRanksHere = 1024;
 constexpr int kMostSteps = 1'000'000'000;
 // More only wait for each other, and far more end the process.
 constexpr int kMostThreads = 1024;
-constexpr int kMostIterations = 1000;
 
 absl::Status Refuse(const std::string& what) { return absl::InvalidArgumentError(what); }
 
@@ -37,6 +36,10 @@ absl::Status Under(const char* option, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(option, ": ", std::string(status.message())));
 }
 
+// As the parser wants them: what is wrong with a value, or nothing. An empty text would count as an
+// option that is not given.
+std::string NotEmpty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }
+
 // A heading of the help text.
 class Group {
  public:
@@ -44,7 +47,9 @@ class Group {
 
   template <typename T>
   CLI::Option* Option(const char* option, T& value, const char* what = "") const {
-    return app_.add_option(option, value, what)->group(name_);
+    CLI::Option* added = app_.add_option(option, value, what)->group(name_);
+    if constexpr (std::is_same_v<T, std::string>) added->check(CLI::Validator(NotEmpty, ""));
+    return added;
   }
   // A decimal number from `least` to `most`; left to itself, the parser takes 010 for 8 and cuts
   // what is too large. What stands in `value` before means "not given".
@@ -74,6 +79,7 @@ class Group {
 void AddSharedOptions(CLI::App& app, Options& o) {
   app.add_option("MODEL", o.model,
                  "A safetensors file, a model.safetensors.index.json, or a JSON shape manifest")
+      ->check(CLI::Validator(NotEmpty, ""))
       ->required();
 
   const Group world(app, "World");
@@ -94,7 +100,7 @@ void AddSharedOptions(CLI::App& app, Options& o) {
   muon.Option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32 or bf16 [f32]");
   muon.Option("--coefficients", o.coefficients,
               "quintic, polar_express, you, or a JSON file with [[a, b, c], ...] [quintic]");
-  muon.Integer("--iterations", o.iterations, 1, kMostIterations,
+  muon.Integer("--iterations", o.iterations, 1, kMostNewtonSchulzIterations,
                "Newton-Schulz iterations [5, or one per triple of the file]");
   muon.Option("--segments", o.segments,
               "Gram segments such as 2,2,1; none for plain products; auto [auto]");
@@ -131,10 +137,7 @@ absl::StatusOr<Topology> TopologyOf(const Options& o) {
                                  grid.ranks_per_node, " in ", o.topology));
     }
   }
-  const std::int64_t ranks = std::int64_t{topology.grid.nodes} * topology.grid.ranks_per_node;
-  if (ranks > kMostRanks) {
-    return Refuse(absl::StrCat(ranks, " ranks are more than the ", kMostRanks, " supported"));
-  }
+  WEFT_RETURN_IF_ERROR(Validate(topology));
   return topology;
 }
 
@@ -195,9 +198,13 @@ absl::Status SetNewtonSchulz(const Options& o, NewtonSchulzOptions& ns) {
   } else {
     return Refuse(absl::StrCat("--dtype ", Quoted(o.dtype), " is neither f32 nor bf16"));
   }
-  if (o.eps != -1) {
-    if (!(o.eps > 0) || !std::isfinite(o.eps)) return Refuse("--eps must be a positive number");
-    ns.norm_floor = static_cast<float>(o.eps);
+  if (o.eps) {
+    // In fp32, where the division is; Validate() looks at what is left of it there.
+    if (!(*o.eps >= std::numeric_limits<float>::min() &&
+          *o.eps <= std::numeric_limits<float>::max())) {
+      return Refuse("--eps must be a positive normal number of fp32");
+    }
+    ns.norm_floor = static_cast<float>(*o.eps);
     ns.clamp_to_floor = true;
   }
   return absl::OkStatus();

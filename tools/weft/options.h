@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ struct Options {
   int iterations = 0;
   std::string segments = "auto";
   std::string scale = "original";
-  double eps = -1;
+  std::optional<double> eps;
   AdamWOptions adamw;
 
   // weft plan
