@@ -3,13 +3,13 @@
 // The wait for the step to finish is not timed.
 #include <benchmark/benchmark.h>
 
-#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "weft/clock.h"
 #include "weft/device.h"
 #include "weft/runtime.h"
 #include "weft/transport.h"
@@ -52,14 +52,14 @@ void Commit(Rank& rank, const ProcessGrid& grid, bool trace) {
 // One step; what it took of the calling thread.
 double RunStep(Rank& rank) {
   const float gradient = 1;
-  const auto begin = std::chrono::steady_clock::now();
+  const Nanos begin = Clock::Steady().Now();
   for (int m = kMatrices - 1; m >= 0; --m) {
     WEFT_CHECK(rank.runtime->Submit({.matrix = m, .gradient = &gradient}).ok());
   }
   WEFT_CHECK(rank.runtime->Step().ok());
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  const Nanos taken = Clock::Steady().Now() - begin;
   WEFT_CHECK(rank.runtime->WaitForStep().ok());
-  return taken.count();
+  return 1e-9 * static_cast<double>(taken);
 }
 
 void Issue(benchmark::State& state) {

@@ -4,17 +4,17 @@
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cstdio>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "weft/clock.h"
 #include "weft/plan.h"
 
 namespace {
 
-double Seconds(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+double Seconds(weft::Nanos begin) {
+  return 1e-9 * static_cast<double>(weft::Clock::Steady().Now() - begin);
 }
 
 }  // namespace
@@ -44,14 +44,14 @@ int main(int argc, char** argv) {
     matrix.flops = 1e9 * static_cast<double>(matrix.rows + matrix.cols);
     request.matrices.push_back(matrix);
   }
-  const auto begin = std::chrono::steady_clock::now();
+  const weft::Nanos begin = weft::Clock::Steady().Now();
   const absl::StatusOr<weft::Plan> plan = weft::BuildPlan(request);
   const double built = Seconds(begin);
   if (!plan.ok()) {
     std::fprintf(stderr, "%s\n", std::string(plan.status().message()).c_str());
     return 1;
   }
-  const auto again = std::chrono::steady_clock::now();
+  const weft::Nanos again = weft::Clock::Steady().Now();
   const bool valid = weft::ValidatePlan(*plan).ok();
   const double proven = Seconds(again);
   rusage usage{};

@@ -139,10 +139,10 @@ std::string FirstDifference(const std::string& mine, const std::string& other, i
 
 absl::Status CheckOptions(const RuntimeOptions& options) {
   WEFT_RETURN_IF_ERROR(Validate(options.topology));
-  if (options.strategy > Strategy::kOwner || (options.missing_gradient != MissingGradient::kError &&
-                                              options.missing_gradient != MissingGradient::kZero)) {
+  if (options.strategy > Strategy::kOwner || options.missing_gradient > MissingGradient::kSkip ||
+      options.non_finite > NonFinite::kSkipMatrix) {
     return absl::InvalidArgumentError(
-        "strategy or missing_gradient has a value that names nothing");
+        "strategy, missing_gradient or non_finite has a value that names nothing");
   }
   if (options.deadline <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("deadline must be positive");

@@ -4,22 +4,25 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 namespace weft::collectives::gloo {
 namespace {
 
-// Kind, suspect, code, blamed rank and the length of the communicator's name, a line each; then the
-// name and the text.
+// Kind, suspect, code, blamed rank, the missing ranks, the lengths of the communicator's name and
+// of the operation, a line each; then name, operation and text.
 std::string Encode(const Post& post) {
   return absl::StrCat(static_cast<int>(post.kind), "\n", post.suspect, "\n",
                       static_cast<int>(post.failure.code), "\n", post.failure.rank, "\n",
-                      post.communicator.size(), "\n", post.communicator, post.failure.what);
+                      absl::StrJoin(post.missing, " "), "\n", post.communicator.size(), "\n",
+                      post.operation.size(), "\n", post.communicator, post.operation,
+                      post.failure.what);
 }
 
 std::optional<Post> Decode(const std::string& text) {
-  const std::vector<std::string> lines = absl::StrSplit(text, absl::MaxSplits('\n', 5));
-  if (lines.size() != 6) return std::nullopt;
+  const std::vector<std::string> lines = absl::StrSplit(text, absl::MaxSplits('\n', 7));
+  if (lines.size() != 8) return std::nullopt;
   int kind = 0;
   int code = 0;
   Post post;
@@ -29,10 +32,29 @@ std::optional<Post> Decode(const std::string& text) {
   }
   post.kind = static_cast<PostKind>(kind);
   post.failure.code = static_cast<absl::StatusCode>(code);
+  for (const auto& rank : absl::StrSplit(lines[4], ' ', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(rank, &post.missing.emplace_back())) return std::nullopt;
+  }
   std::size_t name_size = 0;
-  if (!absl::SimpleAtoi(lines[4], &name_size) || name_size > lines[5].size()) return std::nullopt;
-  post.communicator = lines[5].substr(0, name_size);
-  post.failure.what = lines[5].substr(name_size);
+  std::size_t operation_size = 0;
+  if (!absl::SimpleAtoi(lines[5], &name_size) || !absl::SimpleAtoi(lines[6], &operation_size) ||
+      name_size > lines[7].size() || operation_size > lines[7].size() - name_size) {
+    return std::nullopt;
+  }
+  post.communicator = lines[7].substr(0, name_size);
+  post.operation = lines[7].substr(name_size, operation_size);
+  post.failure.what = lines[7].substr(name_size + operation_size);
+  return post;
+}
+
+// The same without the ranks that have been heard of.
+Post WithoutTheLiving(Post post, const Posts& posts, absl::Duration deadline) {
+  std::erase_if(post.missing, [&](int rank) {
+    return rank < 0 || rank >= static_cast<int>(posts.size()) || posts[rank].has_value();
+  });
+  if (!post.missing.empty()) {
+    post.failure = WaitedFor(post.failure.rank, deadline, post.missing, post.operation);
+  }
   return post;
 }
 
@@ -98,7 +120,7 @@ absl::Status Tell(const Post& story, const Membership& membership) {
   return AsSeenBy(failure, membership.name, membership.world_rank());
 }
 
-std::optional<Post> RootCause(const Posts& posts, bool final) {
+std::optional<Post> RootCause(const Posts& posts, bool final, absl::Duration deadline) {
   for (const std::optional<Post>& post : posts) {
     if (post && post->kind == PostKind::kCause) return post;
   }
@@ -109,7 +131,9 @@ std::optional<Post> RootCause(const Posts& posts, bool final) {
     const Post& accusation = *posts[chain.accuser];
     const std::optional<Post>& answer = posts[chain.accused];
     if (!answer) {
-      if (final || AllOthersPosted(posts, chain.accused)) return accusation;
+      if (final || AllOthersPosted(posts, chain.accused)) {
+        return WithoutTheLiving(accusation, posts, deadline);
+      }
       return std::nullopt;
     }
     if (weaker) continue;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "collectives/failure.h"
 #include "collectives/gloo/store.h"
 #include "collectives/membership.h"
@@ -25,6 +26,9 @@ struct Post {
   // In which communicator, empty when in all.
   std::string communicator;
   Failure failure;
+  // Of a wait in vain: all that had not come, and to what.
+  std::vector<int> missing = {};
+  std::string operation = {};
 };
 
 // Indexed by world rank.
@@ -53,8 +57,9 @@ class Board {
 absl::Status Tell(const Post& story, const Membership& membership);
 
 // The root cause: the lowest rank that posted a cause, or else the end of a chain of suspicions, a
-// rank that is suspected and suspects nobody. Nothing while the end of the chain may still post;
-// `final` says that it had its time.
-std::optional<Post> RootCause(const Posts& posts, bool final);
+// rank that is suspected and suspects nobody. Whoever has posted is alive, and is not told as
+// missing. Nothing while the end of the chain may still post; `final` says that it had its time.
+// Waits lasted `deadline`.
+std::optional<Post> RootCause(const Posts& posts, bool final, absl::Duration deadline);
 
 }  // namespace weft::collectives::gloo

@@ -62,9 +62,9 @@ absl::Status GlooMember::Die(const Operation& op, const Wire::Trouble& trouble) 
   const int suspect = membership().world_ranks[trouble.peer];
   Post own{PostKind::kSuspect, suspect, membership().name, {}};
   if (trouble.timed_out) {
-    std::vector<int> missing;
-    for (const int peer : trouble.missing) missing.push_back(membership().world_ranks[peer]);
-    own.failure = WaitedFor(membership().world_rank(), deadline(), missing, Describe(op));
+    for (const int peer : trouble.missing) own.missing.push_back(membership().world_ranks[peer]);
+    own.operation = Describe(op);
+    own.failure = WaitedFor(membership().world_rank(), deadline(), own.missing, own.operation);
   } else {
     own.failure = {
         absl::StatusCode::kUnavailable, membership().world_rank(),

@@ -124,8 +124,11 @@ class Meeting {
     if (gone >= 0) return Gone(gone);
     if (const std::optional<Post> ended = session_.ended()) return Fail(ended->failure);
     if (stopped) return Waited({to.value_or(membership_.world_rank())});
-    return Suspect(*to, {absl::StatusCode::kUnavailable, membership_.world_rank(),
-                         absl::StrCat("could not connect to rank ", *to, " (", text, ")")});
+    return Suspect({PostKind::kSuspect,
+                    *to,
+                    membership_.name,
+                    {absl::StatusCode::kUnavailable, membership_.world_rank(),
+                     absl::StrCat("could not connect to rank ", *to, " (", text, ")")}});
   }
 
   absl::Status Fail(const Failure& failure) const {
@@ -155,13 +158,15 @@ class Meeting {
   }
 
   absl::Status Waited(const std::vector<int>& missing) const {
-    return Suspect(missing.front(), WaitedFor(membership_.world_rank(), session_.deadline(),
-                                              missing, "its creation"));
+    Post post{PostKind::kSuspect, missing.front(), membership_.name, {}, missing, "its creation"};
+    post.failure =
+        WaitedFor(membership_.world_rank(), session_.deadline(), missing, post.operation);
+    return Suspect(post);
   }
 
-  // `rank` may itself be waiting for another: what all ranks suspect tells who is at fault.
-  absl::Status Suspect(int rank, const Failure& failure) const {
-    session_.Report({PostKind::kSuspect, rank, membership_.name, failure});
+  // The suspect may itself be waiting for another: what all ranks suspect tells who is at fault.
+  absl::Status Suspect(const Post& post) const {
+    session_.Report(post);
     return Tell(session_.Story(), membership_);
   }
 

@@ -226,7 +226,7 @@ Post Session::Story() {
     std::unique_lock<std::mutex> lock(mutex_);
     if (story_) return *story_;
     const Nanos now = clock().Now();
-    story_ = RootCause(posts, now >= limit);
+    story_ = RootCause(posts, now >= limit, deadline());
     if (!story_ && now >= limit) story_ = posts[rank()];
     if (!story_ && now >= limit) {
       story_ = Post{PostKind::kLearned,

@@ -116,6 +116,11 @@ TEST_F(OneRank, WarnsInThePlanOfSegmentsThatAreUnsafe) {
   asked.rule = muon;
   MatrixSpec other = Spec("other");
   other.rule = AdamWOptions{};
+  std::array<std::vector<float>, 3> weights;
+  weights.fill(weight_);
+  chosen.weight = weights[0].data();
+  asked.weight = weights[1].data();
+  other.weight = weights[2].data();
   for (const MatrixSpec& spec : {chosen, asked, other}) {
     ASSERT_TRUE(runtime_->AddMatrix(spec).ok());
   }
