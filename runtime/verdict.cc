@@ -132,9 +132,9 @@ absl::Status Verdict::Judge(std::int64_t step, std::int32_t matrix, const float*
 absl::Status Verdict::JudgeAll(std::int64_t step, const float* values) const {
   const auto count = static_cast<std::int32_t>(plan_.matrices.size());
   for (std::int32_t m = 0; m < count; ++m) {
-    WEFT_RETURN_IF_ERROR(Judge(step, m, values + m * kVerdictValues));
+    WEFT_RETURN_IF_ERROR(Judge(step, m, values + std::int64_t{m} * kVerdictValues));
   }
-  const float* tail = values + count * kVerdictValues;
+  const float* tail = values + std::int64_t{count} * kVerdictValues;
   if (tail[kScale] == -tail[kMinusScale]) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("step ", step, ": the loss scale is ", -tail[kMinusScale], " on one rank and ",
