@@ -139,8 +139,12 @@ std::string FirstDifference(const std::string& mine, const std::string& other, i
 
 absl::Status CheckOptions(const RuntimeOptions& options) {
   WEFT_RETURN_IF_ERROR(Validate(options.topology));
-  if (options.strategy > Strategy::kOwner || options.missing_gradient > MissingGradient::kSkip ||
-      options.non_finite > NonFinite::kSkipMatrix) {
+  const auto names_something = [](auto value, auto last) {
+    return static_cast<int>(value) >= 0 && value <= last;
+  };
+  if (!names_something(options.strategy, Strategy::kOwner) ||
+      !names_something(options.missing_gradient, MissingGradient::kSkip) ||
+      !names_something(options.non_finite, NonFinite::kSkipMatrix)) {
     return absl::InvalidArgumentError(
         "strategy, missing_gradient or non_finite has a value that names nothing");
   }

@@ -203,6 +203,16 @@ TEST_F(OneRank, RefusesBadOptions) {
   options = testing::OptionsFor({1, 1});
   options.strategy = Strategy(7);
   EXPECT_FALSE(Runtime::Create(options, *device_, *transports_[0]).ok());
+  options = testing::OptionsFor({1, 1});
+  for (const int value : {-1, 0, 1, 2, 3}) {
+    const bool known = value >= 0 && value <= 2;
+    options.missing_gradient = MissingGradient(value);
+    EXPECT_EQ(Runtime::Create(options, *device_, *transports_[0]).ok(), known);
+    options.missing_gradient = MissingGradient::kError;
+    options.non_finite = NonFinite(value);
+    EXPECT_EQ(Runtime::Create(options, *device_, *transports_[0]).ok(), known);
+    options.non_finite = NonFinite::kError;
+  }
 }
 
 TEST(PlanForChecks, WhatCouldOverflowOrNamesNothing) {

@@ -217,6 +217,8 @@ TEST_F(CommandLine, EscapesControlCharactersOfNames) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"plan", manifest},
         {"plan", manifest, "--rank", "0"},
+        {"plan", manifest, "--segments", "2,2,1", "--coefficients", "polar_express", "--dtype",
+         "bf16"},
         {"plan", manifest, "--strategy", "gather", "--layout", "replicated"},
         {"run", manifest, "--verify", "--verbose"},
         {"plan", manifest, "--strategy", "replicated", "--layout", "sharded"}}) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tools/weft/visible.h"
+
 namespace weft::tool {
 
 std::vector<PlanWarning> WarningsOf(const Plan& plan) {
@@ -19,7 +21,7 @@ std::vector<PlanWarning> WarningsOf(const Plan& plan) {
 
 void PrintWarnings(const Plan& plan, std::ostream& out) {
   for (const PlanWarning& warning : WarningsOf(plan)) {
-    out << "warning: " << warning.matrices.front();
+    out << "warning: " << Visible(warning.matrices.front());
     if (warning.matrices.size() > 1) out << " and " << warning.matrices.size() - 1 << " more";
     out << ": " << warning.text << "\n";
   }
