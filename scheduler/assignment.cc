@@ -35,24 +35,24 @@ std::vector<int> AssignByCost(const std::vector<double>& costs, const ProcessGri
 
 namespace {
 
-// The owners that the matrices of one cost have among them, by place in spread order.
+// The owners that the matrices of one class have among them, by place in spread order.
 using Places = std::map<int, int>;
 
 class Spreader {
  public:
-  Spreader(const std::vector<double>& costs, const ProcessGrid& grid, std::vector<int>& owners)
-      : costs_(costs), grid_(grid), owners_(owners), place_of_(grid.size()) {
+  Spreader(const std::vector<int>& class_of, const ProcessGrid& grid, std::vector<int>& owners)
+      : class_of_(class_of), grid_(grid), owners_(owners), place_of_(grid.size()) {
     for (int place = 0; place < grid.size(); ++place) place_of_[SpreadRank(grid, place)] = place;
   }
 
-  // Takes the matrices in use order; each takes, of what its cost class has left, the place that
+  // Takes the matrices in use order; each takes, of what its class has left, the place that
   // clashes least with its predecessor, the next in spread order among equals.
   void Deal() {
-    std::map<double, Places> left;
-    for (std::size_t i = 0; i < costs_.size(); ++i) ++left[costs_[i]][place_of_[owners_[i]]];
+    std::map<int, Places> left;
+    for (std::size_t i = 0; i < class_of_.size(); ++i) ++left[class_of_[i]][place_of_[owners_[i]]];
     int want = 0;
-    for (std::size_t i = 0; i < costs_.size(); ++i) {
-      Places& places = left[costs_[i]];
+    for (std::size_t i = 0; i < class_of_.size(); ++i) {
+      Places& places = left[class_of_[i]];
       const int place = Best(places, want, i == 0 ? -1 : owners_[i - 1]);
       owners_[i] = SpreadRank(grid_, place);
       if (--places[place] == 0) places.erase(place);
@@ -64,11 +64,11 @@ class Spreader {
   // class repairs most of that.
   void Repair() {
     constexpr std::size_t kPartners = 128;
-    std::map<double, std::vector<std::size_t>> classes;
-    for (std::size_t i = 0; i < costs_.size(); ++i) classes[costs_[i]].push_back(i);
-    for (std::size_t i = 1; i < costs_.size(); ++i) {
+    std::map<int, std::vector<std::size_t>> classes;
+    for (std::size_t i = 0; i < class_of_.size(); ++i) classes[class_of_[i]].push_back(i);
+    for (std::size_t i = 1; i < class_of_.size(); ++i) {
       if (Clash(i) == 0) continue;
-      const std::vector<std::size_t>& members = classes[costs_[i]];
+      const std::vector<std::size_t>& members = classes[class_of_[i]];
       const auto self = std::lower_bound(members.begin(), members.end(), i) - members.begin();
       const std::size_t first = std::max<std::ptrdiff_t>(0, self - std::ptrdiff_t{kPartners});
       for (std::size_t p = first; p < members.size() && p < self + kPartners; ++p) {
@@ -132,7 +132,7 @@ class Spreader {
     return false;
   }
 
-  const std::vector<double>& costs_;
+  const std::vector<int>& class_of_;
   const ProcessGrid& grid_;
   std::vector<int>& owners_;
   std::vector<int> place_of_;
@@ -140,11 +140,21 @@ class Spreader {
 
 }  // namespace
 
-void SpreadOwners(const std::vector<double>& costs, const ProcessGrid& grid,
+void SpreadOwners(const std::vector<int>& classes, const ProcessGrid& grid,
                   std::vector<int>& owners) {
-  Spreader spreader(costs, grid, owners);
+  Spreader spreader(classes, grid, owners);
   spreader.Deal();
   spreader.Repair();
+}
+
+void SpreadOwners(const std::vector<double>& costs, const ProcessGrid& grid,
+                  std::vector<int>& owners) {
+  std::map<double, int> known;
+  std::vector<int> classes;
+  for (double cost : costs) {
+    classes.push_back(known.emplace(cost, static_cast<int>(known.size())).first->second);
+  }
+  SpreadOwners(classes, grid, owners);
 }
 
 }  // namespace weft::scheduler

@@ -21,5 +21,13 @@ std::vector<int> AssignByCost(const std::vector<double>& costs, const ProcessGri
 // different inter groups and, as far as possible, on different nodes. Loads stay as they are.
 void SpreadOwners(const std::vector<double>& costs, const ProcessGrid& grid,
                   std::vector<int>& owners);
+// The same for matrices of equal class.
+void SpreadOwners(const std::vector<int>& classes, const ProcessGrid& grid,
+                  std::vector<int>& owners);
+
+// Trades owners among matrices of equal class so that those of one layer sit in different inter
+// groups, as far as single trades get. Each list has an entry per matrix.
+void SpreadLayers(const std::vector<int>& classes, const std::vector<std::int32_t>& layers,
+                  const ProcessGrid& grid, std::vector<int>& owners);
 
 }  // namespace weft::scheduler

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "scheduler/assignment.h"
 #include "scheduler/dependencies.h"
+#include "scheduler/owner_assignment.h"
 #include "scheduler/plan_builder.h"
 #include "scheduler/slots.h"
 #include "scheduler/strategies/path.h"
@@ -120,19 +120,29 @@ absl::Status ChooseLayouts(Plan& plan, bool strict) {
   return absl::OkStatus();
 }
 
-void AssignOwners(Plan& plan) {
-  std::vector<double> costs;
-  std::vector<std::int32_t> owned;
-  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
-    PlanMatrix& matrix = plan.matrices[m];
-    matrix.owner = -1;
-    if (plan.strategy != Strategy::kOwner || matrix.rule == RuleKind::kElementwise) continue;
-    costs.push_back(matrix.flops);
-    owned.push_back(static_cast<std::int32_t>(m));
+// The same on every rank: no solver whose build or time could differ.
+absl::StatusOr<std::vector<int>> ChooseOwners(const AssignmentProblem& problem) {
+  SolverOptions options;
+  options.milp = false;
+  WEFT_ASSIGN_OR_RETURN(OwnerAssignment chosen, SolveAssignment(problem, options));
+  return std::move(chosen.owners);
+}
+
+absl::Status AssignOwners(Plan& plan, const OwnershipOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOwnership(plan, options));
+  const PosedProblem posed = Pose(plan, options);
+  std::vector<int> owners;
+  if (options.owners.empty()) {
+    WEFT_ASSIGN_OR_RETURN(owners, ChooseOwners(posed.problem));
+  } else {
+    for (std::int32_t m : posed.matrices) owners.push_back(options.owners[m]);
+    WEFT_RETURN_IF_ERROR(CheckCaps(posed.problem, owners));
   }
-  std::vector<int> owners = AssignByCost(costs, plan.topology.grid);
-  SpreadOwners(costs, plan.topology.grid, owners);
-  for (std::size_t i = 0; i < owned.size(); ++i) plan.matrices[owned[i]].owner = owners[i];
+  for (PlanMatrix& matrix : plan.matrices) matrix.owner = -1;
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    plan.matrices[posed.matrices[i]].owner = owners[i];
+  }
+  return absl::OkStatus();
 }
 
 const Path& PathFor(const Plan& plan, const PlanMatrix& matrix) {
@@ -197,10 +207,8 @@ void EmitStep(Plan& plan) {
   DeriveDependencies(plan);
 }
 
-}  // namespace
-}  // namespace scheduler
-
-absl::StatusOr<Plan> BuildPlan(const PlanRequest& request) {
+// A plan of checked matrices, without owners and ops.
+absl::StatusOr<Plan> Start(const PlanRequest& request) {
   WEFT_RETURN_IF_ERROR(Validate(request.topology));
   if (request.strategy > Strategy::kOwner) {
     return absl::InvalidArgumentError("the strategy names nothing.");
@@ -216,9 +224,37 @@ absl::StatusOr<Plan> BuildPlan(const PlanRequest& request) {
       matrix.shard_rows = DefaultShardRows(matrix.rows, ranks);
     }
   }
-  WEFT_RETURN_IF_ERROR(scheduler::CheckMatrices(plan.matrices, ranks));
-  WEFT_RETURN_IF_ERROR(scheduler::ChooseLayouts(plan, request.strict));
-  scheduler::AssignOwners(plan);
+  WEFT_RETURN_IF_ERROR(CheckMatrices(plan.matrices, ranks));
+  WEFT_RETURN_IF_ERROR(ChooseLayouts(plan, request.strict));
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<OwnerAssignment> SolveOwners(const PlanRequest& request,
+                                            const SolverOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const Plan plan, Start(request));
+  OwnershipOptions ownership = request.ownership;
+  ownership.owners.clear();
+  WEFT_RETURN_IF_ERROR(CheckOwnership(plan, ownership));
+  const PosedProblem posed = Pose(plan, ownership);
+  WEFT_ASSIGN_OR_RETURN(OwnerAssignment solved, SolveAssignment(posed.problem, options));
+  std::vector<int> owners(request.matrices.size(), -1);
+  for (std::size_t i = 0; i < posed.matrices.size(); ++i) {
+    owners[posed.matrices[i]] = solved.owners[i];
+  }
+  solved.owners = std::move(owners);
+  for (OwnerBatch& batch : solved.batches) {
+    for (std::int32_t& matrix : batch.matrices) matrix = posed.matrices[matrix];
+  }
+  return solved;
+}
+
+}  // namespace scheduler
+
+absl::StatusOr<Plan> BuildPlan(const PlanRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(Plan plan, scheduler::Start(request));
+  WEFT_RETURN_IF_ERROR(scheduler::AssignOwners(plan, request.ownership));
   scheduler::EmitStep(plan);
   WEFT_RETURN_IF_ERROR(ValidatePlan(plan));
   return plan;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "weft/dtype.h"
 #include "weft/grid.h"
+#include "weft/ownership.h"
 #include "weft/topology.h"
 
 namespace weft {
@@ -171,6 +172,7 @@ struct PlanRequest {
   bool strict = false;
   // Have every part of every gradient checked once in the world before the verdict.
   bool check_gradients = false;
+  OwnershipOptions ownership;  // what owners are chosen by (strategy owner)
 };
 
 struct Plan {
@@ -203,7 +205,7 @@ RankCost CostOfRank(const Plan& plan, int rank);
 
 // Builds and validates. Pure and deterministic: equal requests give equal plans on every rank.
 // InvalidArgument for a bad request (names the matrix), FailedPrecondition for a layout that the
-// strategy cannot serve.
+// strategy cannot serve or a cap on owners that is not kept.
 absl::StatusOr<Plan> BuildPlan(const PlanRequest& request);
 
 // Proves what design promises of a plan (docs/plan.md lists it); the message names op, rank and
