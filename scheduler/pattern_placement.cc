@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
+
 namespace weft::scheduler {
 namespace {
 
@@ -20,6 +22,7 @@ void TakeOne(const RunCosts& costs, int cls, std::vector<Holding>& patterns) {
       }
     }
   }
+  WEFT_CHECK(dearest != nullptr) << "class " << cls << " is held by nobody";
   if (--(*dearest)[place].second == 0) dearest->erase(dearest->begin() + place);
 }
 
