@@ -231,12 +231,18 @@ void Executor::Issue(int index) {
   }
   if (const absl::Status status = context_.issuer.Issue(local.id, stream, arguments);
       !status.ok()) {
-    stream.Abort(status);
+    (void)Fail(InContext(op, step_, status));
   }
   if (op.kind == OpKind::kVerdict) {
     stream.Enqueue([this, step] {
       context_.recorder.AddOutcome(step, context_.verdict.Evaluate(step));
       return absl::OkStatus();
+    });
+  }
+  if (op.lane == Lane::kCompute) {
+    // Before the record hands the bare error on to other lanes, whose members would tell it.
+    stream.EnqueueAlways([this, index, step](const absl::Status& status) {
+      if (!status.ok()) (void)Fail(InContext(OpOf(ops_[index]), step, status));
     });
   }
   stream.RecordTime(&local.end[parity]);
@@ -297,7 +303,7 @@ void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobS
   const int parity = Parity(step);
   LogDecision(status.ok() ? Decision::What::kFinished : Decision::What::kFailed, step, local);
   if (!status.ok()) {
-    status = Fail(InContext(op, step, status));
+    status = Fail(status);
   } else {
     const bool judged = op.trigger == Trigger::kStepClosed;
     const absl::Status outcome = judged ? context_.verdict.status(step) : absl::OkStatus();
