@@ -13,6 +13,7 @@
 namespace weft {
 namespace {
 
+using namespace std::string_literals;  // texts with a zero byte
 using ::testing::HasSubstr;
 
 TEST(TopologyFile, ReadsEveryField) {
@@ -52,7 +53,7 @@ TEST(TopologyFile, ErrorsNameTheField) {
       {R"({"nodes": 1, "ranks_per_node": 1, "intra": {"latency_us": 1e300}})", "intra.latency_us"},
       {R"({"nodes": 1, "ranks_per_node": 1, "inter": {"gigabytes_per_second": 1e-300}})",
        "inter.gigabytes_per_second"},
-      {std::string("{\"nodes\": 1, \"ranks_per_node\": 1}\0garbage", 44), "not JSON"},
+      {"{\"nodes\": 1, \"ranks_per_node\": 1}\0garbage"s, "not JSON"},
       {R"({"nodes": 1, "ranks_per_node": 1, "nics_per_node": -1})", "'nics_per_node'"},
       {R"({"nodes": 1, "ranks_per_node": 1, "intra": 3})", "'intra'"},
       {R"({"nodes": 1, "ranks_per_node": 1, "intra": {"latency_us": -1}})", "'intra.latency_us'"},
@@ -70,7 +71,7 @@ TEST(TopologyFile, ErrorsNameTheField) {
       {"", "not JSON"},
       {std::string(200000, '['), "not JSON"},
       {std::string(100000, '[') + std::string(100000, ']'), "object"},
-      {std::string("{\"nodes\": 1, \0}", 14), "not JSON"},
+      {"{\"nodes\": 1, \0}"s, "not JSON"},
   };
   for (const auto& [text, named] : cases) {
     const absl::Status status = ParseTopology(text).status();

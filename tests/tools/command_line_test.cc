@@ -16,6 +16,7 @@
 namespace weft::testing {
 namespace {
 
+using namespace std::string_view_literals;  // texts with a zero byte
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
@@ -201,8 +202,7 @@ TEST_F(CommandLine, RefusesSpecialFiles) {
 
 TEST_F(CommandLine, RefusesJsonAfterAZeroByteAndReservedNames) {
   const std::string manifest = folder_ / "shapes.json";
-  WriteAll(manifest,
-           std::string_view("{\"matrices\": [{\"name\": \"w\", \"shape\": [2, 2]}]}\0x", 50));
+  WriteAll(manifest, "{\"matrices\": [{\"name\": \"w\", \"shape\": [2, 2]}]}\0x"sv);
   Refused({"plan", manifest}, "not valid JSON");
   WriteAll(manifest, R"({"matrices": [{"name": "__metadata__", "shape": [2, 2]}]})");
   Refused({"plan", manifest}, "\"__metadata__\" is the one that safetensors keeps");
