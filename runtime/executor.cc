@@ -122,12 +122,7 @@ absl::Status Executor::AddGradient(std::int32_t matrix, const void* gradient, co
   staging_->Record(*state.staged);
   state.staged_in_stream = true;
   if (ready != nullptr) return absl::OkStatus();
-  return Await(absl::StrCat("the gradient of matrix '", counters_[matrix].name, "'"),
-               [&]() -> std::optional<absl::Status> {
-                 const absl::Status status = state.staged->Synchronize(context_.deadline);
-                 if (absl::IsDeadlineExceeded(status) && failure().ok()) return std::nullopt;
-                 return status;
-               });
+  return AwaitEvent(*state.staged, "gradient", matrix);
 }
 
 absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
@@ -138,14 +133,8 @@ absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, c
   const std::size_t bytes = state.gradient_bytes;
   const int before = Parity(step_ - 1);
   if (gradient != nullptr && ready == nullptr) {
-    const std::string what =
-        absl::StrCat("the last reduction of matrix '", counters_[matrix].name, "'");
     for (const int reader : state.gradient_readers) {
-      WEFT_RETURN_IF_ERROR(Await(what, [&]() -> std::optional<absl::Status> {
-        const absl::Status status = ops_[reader].event[before]->Synchronize(context_.deadline);
-        if (absl::IsDeadlineExceeded(status) && failure().ok()) return std::nullopt;
-        return status;
-      }));
+      WEFT_RETURN_IF_ERROR(AwaitEvent(*ops_[reader].event[before], "last reduction", matrix));
     }
     return context_.device.CopyNow(slot, gradient, bytes);
   }
@@ -362,8 +351,8 @@ std::string Executor::DescribeRunning() const {
   return text.empty() ? "nothing runs on its lanes" : text;
 }
 
-absl::Status Executor::Await(const std::string& what,
-                             const std::function<std::optional<absl::Status>()>& wait) {
+absl::Status Executor::Await(absl::FunctionRef<std::string()> what,
+                             absl::FunctionRef<std::optional<absl::Status>()> wait) {
   for (;;) {
     if (std::optional<absl::Status> answer = wait()) return *std::move(answer);
     std::string running;
@@ -374,22 +363,34 @@ absl::Status Executor::Await(const std::string& what,
     }
     return Fail(absl::DeadlineExceededError(absl::StrCat("rank ", context_.rank, " waited ",
                                                          absl::FormatDuration(context_.deadline),
-                                                         " for ", what, ": ", running)));
+                                                         " for ", what(), ": ", running)));
   }
+}
+
+absl::Status Executor::AwaitEvent(const Event& event, const char* what, std::int32_t matrix) {
+  const auto describe = [&] {
+    return absl::StrCat("the ", what, " of matrix '", counters_[matrix].name, "'");
+  };
+  return Await(describe, [&]() -> std::optional<absl::Status> {
+    const absl::Status status = event.Synchronize(context_.deadline);
+    if (absl::IsDeadlineExceeded(status) && failure().ok()) return std::nullopt;
+    return status;
+  });
 }
 
 absl::Status Executor::WaitForStep(std::int64_t step) {
   Clock& clock = context_.device.clock();
   const Nanos begin = clock.Now();
-  WEFT_RETURN_IF_ERROR(Await(absl::StrCat("step ", step), [&]() -> std::optional<absl::Status> {
-    const Nanos deadline = base::DeadlineAfter(clock, context_.deadline);
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (completed_steps_ <= step && failure_.ok()) {
-      if (clock.WaitUntil(changed_, lock, deadline)) continue;
-      if (completed_steps_ <= step && failure_.ok()) return std::nullopt;
-    }
-    return failure_;
-  }));
+  WEFT_RETURN_IF_ERROR(Await([&] { return absl::StrCat("step ", step); },
+                             [&]() -> std::optional<absl::Status> {
+                               const Nanos deadline = base::DeadlineAfter(clock, context_.deadline);
+                               std::unique_lock<std::mutex> lock(mutex_);
+                               while (completed_steps_ <= step && failure_.ok()) {
+                                 if (clock.WaitUntil(changed_, lock, deadline)) continue;
+                                 if (completed_steps_ <= step && failure_.ok()) return std::nullopt;
+                               }
+                               return failure_;
+                             }));
   context_.recorder.AddWait(step, begin, clock.Now());
   return context_.verdict.status(step);
 }

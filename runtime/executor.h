@@ -6,13 +6,13 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "runtime/decision_log.h"
@@ -80,8 +80,8 @@ class Executor {
   // Calls `wait`, which blocks for at most the deadline, until it has an answer. Fails, saying what
   // this rank stands at while `what` is waited for, when it has none although no collective is
   // under way: those end at the transport's deadline, which knows who is late.
-  absl::Status Await(const std::string& what,
-                     const std::function<std::optional<absl::Status>()>& wait);
+  absl::Status Await(absl::FunctionRef<std::string()> what,
+                     absl::FunctionRef<std::optional<absl::Status>()> wait);
   // Blocks until `step` is complete; its outcome.
   absl::Status WaitForStep(std::int64_t step);
   std::int64_t completed_steps() const;
@@ -128,6 +128,8 @@ class Executor {
   void Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
                 absl::Status status);
   void Count(const Op& op, std::int64_t step);
+  // The same for the event of `what` of `matrix`.
+  absl::Status AwaitEvent(const Event& event, const char* what, std::int32_t matrix);
   absl::Status InContext(const Op& op, std::int64_t step, const absl::Status& status) const;
   std::string DescribeRunning() const;
   bool CollectiveRunning() const;

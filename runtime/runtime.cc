@@ -391,7 +391,8 @@ absl::Status RuntimeImpl::WaitForLayer(int layer) {
       if (!job.Done(Stage::kDelivered)) return std::nullopt;
       return status;
     };
-    WEFT_RETURN_IF_ERROR(executor_->Await(absl::StrCat("matrix '", job.matrix(), "'"), wait));
+    WEFT_RETURN_IF_ERROR(
+        executor_->Await([&] { return absl::StrCat("matrix '", job.matrix(), "'"); }, wait));
   }
   return absl::OkStatus();
 }

@@ -147,15 +147,4 @@ void SpreadOwners(const std::vector<int>& classes, const ProcessGrid& grid,
   spreader.Repair();
 }
 
-void SpreadOwners(const std::vector<double>& costs, const ProcessGrid& grid,
-                  std::vector<int>& owners) {
-  std::map<double, int> known;
-  std::vector<int> classes;
-  classes.reserve(costs.size());
-  for (double cost : costs) {
-    classes.push_back(known.emplace(cost, static_cast<int>(known.size())).first->second);
-  }
-  SpreadOwners(classes, grid, owners);
-}
-
 }  // namespace weft::scheduler

@@ -17,11 +17,8 @@ int SpreadRank(const ProcessGrid& grid, std::int64_t w);
 // and not negative. Returns an owner for each cost.
 std::vector<int> AssignByCost(const std::vector<double>& costs, const ProcessGrid& grid);
 
-// Permutes owners among matrices of equal cost so that neighbours (costs are in use order) sit in
-// different inter groups and, as far as possible, on different nodes. Loads stay as they are.
-void SpreadOwners(const std::vector<double>& costs, const ProcessGrid& grid,
-                  std::vector<int>& owners);
-// The same for matrices of equal class.
+// Permutes owners among matrices of equal class so that neighbours (classes are in use order) sit
+// in different inter groups and, as far as possible, on different nodes. Loads stay as they are.
 void SpreadOwners(const std::vector<int>& classes, const ProcessGrid& grid,
                   std::vector<int>& owners);
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
@@ -11,18 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/house/tree.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = WEFT_SOURCE_DIR;
-
-std::string Read(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+using weft::testing::kRoot;
+using weft::testing::Read;
 
 std::vector<std::string> SplitList(const std::string& text) {
   std::vector<std::string> items;

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <regex>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/house/tree.h"
 
 namespace {
 
@@ -15,14 +15,8 @@ using ::testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = WEFT_SOURCE_DIR;
-
-std::string Read(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+using weft::testing::kRoot;
+using weft::testing::Read;
 
 // The contents of the blocks that begin with "```language".
 std::vector<std::string> Blocks(const std::string& text, const std::string& language) {
