@@ -279,6 +279,8 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
     return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "': ", what, " is ",
                                                    *value, ", not a finite number >= 0"));
   }
+  // Says nothing yet: a part that is none must not count as a gradient.
+  if (job.more && none) return Job();
   HostTimer timer(*recorder_, device_.clock(), step);
   WEFT_RETURN_IF_ERROR(MakeRoomForStep(timer));
   const Nanos begin = device_.clock().Now();

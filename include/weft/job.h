@@ -32,7 +32,8 @@ struct MatrixJob {
   const Event* ready = nullptr;
   // Another gradient of this matrix follows in this step, from the next micro-step, and this one is
   // added to it: the sum takes part in the step, in the matrix's dtype, rounded after each
-  // addition. Nothing is reduced yet and the handle refers to nothing.
+  // addition. Nothing is reduced yet, the handle refers to nothing, and rates count from the last
+  // job alone.
   bool more = false;
   // Set the rule's values from this step on, for learning-rate schedules; finite and >= 0. All
   // ranks must mean the same, also a rank that submits no job: where it would use another value,

@@ -304,6 +304,23 @@ TEST_P(GradientPolicy, AMatrixWithoutAGradientIsLeftAloneWhereThatIsAsked) {
   });
 }
 
+TEST_P(GradientPolicy, PartsThatAreNoneAreNoGradient) {
+  RunWorld({.grid = {2, 2}}, [&](testing::Rank rank) {
+    RankModel model = Model(rank.rank);
+    RuntimeOptions options = Options();
+    options.missing_gradient = MissingGradient::kSkip;
+    auto runtime = Commit(options, rank, model, RuleOf(GetParam()));
+    const Values weights = model.weights();
+    for (const bool more : {true, true, false}) {
+      ASSERT_TRUE(runtime->Submit({.matrix = 0, .more = more}).ok());
+    }
+    ASSERT_TRUE(runtime->Step().ok());
+    ASSERT_TRUE(runtime->WaitForStep().ok());
+    EXPECT_EQ(model.weights(), weights);
+    EXPECT_EQ(runtime->Metrics()->skipped_matrices, 3);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, GradientPolicy, ::testing::ValuesIn(kWays));
 
 TEST(LossScale, OnesThatDifferAreToldAndBadOnesRefused) {
