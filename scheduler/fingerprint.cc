@@ -57,12 +57,22 @@ class Digest {
     Add(matrix.flops);
     Add(matrix.shard_rows);
     Add(matrix.owner);
+    Add(matrix.bucket);
+    Add(matrix.batch);
+    for (std::int32_t buffer : matrix.buffers) Add(buffer);
     Add(matrix.path);
     Add(matrix.fallback);
   }
+  void Add(const PlanLimits& limits) {
+    Add(limits.collectives_in_flight);
+    Add(limits.buffers_in_turn);
+    Add(limits.bucket_bytes);
+    Add(limits.piece_bytes);
+    Add(limits.buffer_bytes);
+  }
   void Add(const Group& group) {
     Add(group.name);
-    Add(group.ranks);
+    Add(group.parts);
   }
   void Add(const Op& op) {
     Add(op.kind);
@@ -72,6 +82,7 @@ class Digest {
     Add(op.source);
     Add(op.target);
     Add(op.matrix);
+    Add(op.set);
     Add(op.group);
     Add(op.root);
     Add(op.bytes);
@@ -93,7 +104,10 @@ std::uint64_t Fingerprint(const Plan& plan) {
   digest.Add(plan.topology);
   digest.Add(plan.strategy);
   digest.Add(plan.check_gradients);
+  digest.Add(plan.limits);
   digest.Add(plan.matrices);
+  digest.Add(plan.sets);
+  digest.Add(plan.buffers);
   digest.Add(plan.groups);
   digest.Add(plan.ops);
   digest.Add(static_cast<std::uint64_t>(plan.lanes.size()));

@@ -34,6 +34,8 @@ Json ToJson(const PlanMatrix& matrix) {
                {"state_bytes_per_element", matrix.state_bytes_per_element},
                {"flops", matrix.flops},
                {"owner", matrix.owner},
+               {"bucket", matrix.bucket},
+               {"batch", matrix.batch},
                {"path", matrix.path},
                {"fallback", matrix.fallback},
                {"warnings", matrix.warnings}};
@@ -47,6 +49,7 @@ Json ToJson(const Plan& plan, const Op& op) {
                {"stage", Text(Name(op.stage))},
                {"trigger", op.trigger == Trigger::kSubmitted ? "submitted" : "step_closed"}};
   if (op.matrix >= 0) json["matrix"] = plan.matrices[op.matrix].name;
+  if (op.set >= 0) json["set"] = op.set;
   json["group"] = plan.groups[op.group].name;
   if (op.root >= 0) json["root"] = op.root;
   if (op.source != Slot::kNone) json["source"] = Text(Name(op.source));
@@ -68,11 +71,22 @@ std::string PlanToJson(const Plan& plan) {
   json["strategy"] = Text(Name(plan.strategy));
   json["check_gradients"] = plan.check_gradients;
   json["topology"] = ToJson(plan.topology);
+  json["limits"] = {{"collectives_in_flight", plan.limits.collectives_in_flight},
+                    {"buffers_in_turn", plan.limits.buffers_in_turn},
+                    {"bucket_bytes", plan.limits.bucket_bytes},
+                    {"piece_bytes", plan.limits.piece_bytes},
+                    {"buffer_bytes", plan.limits.buffer_bytes}};
   json["matrices"] = Json::array();
   for (const PlanMatrix& matrix : plan.matrices) json["matrices"].push_back(ToJson(matrix));
+  json["sets"] = Json::array();
+  for (const std::vector<std::int32_t>& set : plan.sets) {
+    Json names = Json::array();
+    for (std::int32_t m : set) names.push_back(plan.matrices[m].name);
+    json["sets"].push_back(std::move(names));
+  }
   json["groups"] = Json::array();
   for (const Group& group : plan.groups) {
-    json["groups"].push_back({{"name", group.name}, {"ranks", group.ranks}});
+    json["groups"].push_back({{"name", group.name}, {"parts", group.parts}});
   }
   json["ops"] = Json::array();
   for (const Op& op : plan.ops) json["ops"].push_back(ToJson(plan, op));
