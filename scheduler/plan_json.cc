@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "weft/plan.h"
 
@@ -15,12 +16,18 @@ Json ToJson(const Link& link) {
   return {{"latency_us", link.latency_us}, {"gigabytes_per_second", link.gigabytes_per_second}};
 }
 
+// A topology file (topology_file.h).
 Json ToJson(const Topology& topology) {
+  Json intra = ToJson(topology.intra);
+  intra["class"] = Text(Name(topology.intra_class));
   return {{"nodes", topology.grid.nodes},
           {"ranks_per_node", topology.grid.ranks_per_node},
           {"nics_per_node", topology.nics_per_node},
-          {"intra", ToJson(topology.intra)},
-          {"inter", ToJson(topology.inter)}};
+          {"intra", std::move(intra)},
+          {"inter", ToJson(topology.inter)},
+          {"root_complexes",
+           {{"per_node", topology.root_complexes_per_node},
+            {"gigabytes_per_second", topology.root_complex_gigabytes_per_second}}}};
 }
 
 Json ToJson(const PlanMatrix& matrix) {
