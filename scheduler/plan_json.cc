@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "scheduler/topology_json.h"
 #include "weft/plan.h"
 
 namespace weft {
@@ -11,24 +12,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string Text(std::string_view name) { return std::string(name); }
-
-Json ToJson(const Link& link) {
-  return {{"latency_us", link.latency_us}, {"gigabytes_per_second", link.gigabytes_per_second}};
-}
-
-// A topology file (topology_file.h).
-Json ToJson(const Topology& topology) {
-  Json intra = ToJson(topology.intra);
-  intra["class"] = Text(Name(topology.intra_class));
-  return {{"nodes", topology.grid.nodes},
-          {"ranks_per_node", topology.grid.ranks_per_node},
-          {"nics_per_node", topology.nics_per_node},
-          {"intra", std::move(intra)},
-          {"inter", ToJson(topology.inter)},
-          {"root_complexes",
-           {{"per_node", topology.root_complexes_per_node},
-            {"gigabytes_per_second", topology.root_complex_gigabytes_per_second}}}};
-}
 
 Json ToJson(const PlanMatrix& matrix) {
   Json json = {{"name", matrix.name},
@@ -74,7 +57,7 @@ std::string PlanToJson(const Plan& plan) {
   Json json;
   json["strategy"] = Text(Name(plan.strategy));
   json["check_gradients"] = plan.check_gradients;
-  json["topology"] = ToJson(plan.topology);
+  json["topology"] = scheduler::ToJson(plan.topology);
   json["matrices"] = Json::array();
   for (const PlanMatrix& matrix : plan.matrices) json["matrices"].push_back(ToJson(matrix));
   json["groups"] = Json::array();

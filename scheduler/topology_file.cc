@@ -6,16 +6,22 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "scheduler/topology_json.h"
 
 namespace weft {
 namespace {
 
 using Json = nlohmann::json;
+
+nlohmann::ordered_json ToJson(const Link& link) {
+  return {{"latency_us", link.latency_us}, {"gigabytes_per_second", link.gigabytes_per_second}};
+}
 
 absl::Status Refuse(const std::string& field, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("topology: ", field, " ", what, "."));
@@ -135,6 +141,21 @@ absl::StatusOr<Topology> ParseTopology(std::string_view text) {
   WEFT_RETURN_IF_ERROR(Validate(topology));
   return topology;
 }
+
+nlohmann::ordered_json scheduler::ToJson(const Topology& topology) {
+  nlohmann::ordered_json intra = weft::ToJson(topology.intra);
+  intra["class"] = std::string(Name(topology.intra_class));
+  return {{"nodes", topology.grid.nodes},
+          {"ranks_per_node", topology.grid.ranks_per_node},
+          {"nics_per_node", topology.nics_per_node},
+          {"intra", std::move(intra)},
+          {"inter", weft::ToJson(topology.inter)},
+          {"root_complexes",
+           {{"per_node", topology.root_complexes_per_node},
+            {"gigabytes_per_second", topology.root_complex_gigabytes_per_second}}}};
+}
+
+std::string TopologyToJson(const Topology& topology) { return scheduler::ToJson(topology).dump(2); }
 
 absl::StatusOr<Topology> ReadTopology(const std::string& path) {
   constexpr std::uint64_t kLargestText = 1'000'000;

@@ -20,4 +20,7 @@ absl::StatusOr<Topology> ParseTopology(std::string_view json);
 // The same from a regular file; NotFound if there is none.
 absl::StatusOr<Topology> ReadTopology(const std::string& path);
 
+// Such a text with every field; ParseTopology() gives back a topology that passes Validate().
+std::string TopologyToJson(const Topology& topology);
+
 }  // namespace weft

@@ -42,6 +42,7 @@ TEST(TopologyFile, APlansTopologyIsOne) {
     const absl::StatusOr<Topology> parsed = ParseTopology(json["topology"].dump());
     ASSERT_EQ(parsed.status(), absl::OkStatus()) << field;
     EXPECT_EQ(*parsed, topology) << field;
+    EXPECT_EQ(*ParseTopology(TopologyToJson(topology)), topology) << field;
   }
 }
 
