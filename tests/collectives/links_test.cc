@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
 #include <vector>
+
+#include "weft/topology_preset.h"
 
 namespace weft::collectives::local {
 namespace {
@@ -144,6 +147,24 @@ TEST(Links, WhatWaitsForASlowNicLeavesTheRootComplexToOthers) {
   // Each node's root complex is busy with it for 5000.
   EXPECT_EQ(links.Book(Broadcast(1000), {0, 1}, 0), 5000 + 3000);
   EXPECT_EQ(links.Book(Broadcast(1000), {1, 3}, 100), 5500 + 14000);
+}
+
+// docs/topology.md, Presets.
+TEST(Links, PresetsReachTheBandwidthsOfTheirPage) {
+  const std::map<std::string_view, double> expected = {
+      {"a800-nvlink", 160},   {"h100-nvlink", 360}, {"pcie-48gb-1nic", 10},
+      {"pcie-48gb-2nic", 10}, {"l20-pcie", 16},     {"consumer-2", 6.5}};
+  ASSERT_EQ(expected.size(), TopologyPresets().size());
+  for (const auto& [name, bandwidth] : expected) {
+    const Topology node = *Preset(name, 1);
+    const double ranks = node.grid.size();
+    constexpr std::int64_t kElements = std::int64_t{1} << 32;
+    const Nanos end =
+        Links(node).Book({OpKind::kAllReduce, nullptr, nullptr, {kElements}}, node.grid.World(), 0);
+    // Bus bandwidth as nccl-tests has it, in bytes per nanosecond.
+    const double bytes = 4.0 * static_cast<double>(kElements) * 2 * (ranks - 1) / ranks;
+    EXPECT_NEAR(bytes / static_cast<double>(end), bandwidth, bandwidth * 0.01) << name;
+  }
 }
 
 struct Booked {
