@@ -1,8 +1,10 @@
 #include <bit>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/topology_fields.h"
 #include "weft/plan.h"
 
 namespace weft {
@@ -21,7 +23,7 @@ class Digest {
   void Add(std::int64_t value) { Add(static_cast<std::uint64_t>(value)); }
   void Add(std::int32_t value) { Add(static_cast<std::int64_t>(value)); }
   void Add(double value) { Add(std::bit_cast<std::uint64_t>(value)); }
-  void Add(const std::string& text) {
+  void Add(std::string_view text) {
     Add(static_cast<std::uint64_t>(text.size()));
     for (char c : text) Add(static_cast<std::int32_t>(c));
   }
@@ -34,16 +36,8 @@ class Digest {
   requires std::is_enum_v<Enum>
   void Add(Enum value) { Add(static_cast<std::int32_t>(value)); }
 
-  void Add(const Link& link) {
-    Add(link.latency_us);
-    Add(link.gigabytes_per_second);
-  }
   void Add(const Topology& topology) {
-    Add(topology.grid.nodes);
-    Add(topology.grid.ranks_per_node);
-    Add(topology.intra);
-    Add(topology.inter);
-    Add(topology.nics_per_node);
+    base::VisitFields(topology, [this](std::string_view, const auto& value) { Add(value); });
   }
   void Add(const PlanMatrix& matrix) {
     Add(matrix.name);

@@ -1,7 +1,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "scheduler/topology_json.h"
 #include "weft/plan.h"
 
 namespace weft {
@@ -10,18 +12,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string Text(std::string_view name) { return std::string(name); }
-
-Json ToJson(const Link& link) {
-  return {{"latency_us", link.latency_us}, {"gigabytes_per_second", link.gigabytes_per_second}};
-}
-
-Json ToJson(const Topology& topology) {
-  return {{"nodes", topology.grid.nodes},
-          {"ranks_per_node", topology.grid.ranks_per_node},
-          {"nics_per_node", topology.nics_per_node},
-          {"intra", ToJson(topology.intra)},
-          {"inter", ToJson(topology.inter)}};
-}
 
 Json ToJson(const PlanMatrix& matrix) {
   Json json = {{"name", matrix.name},
@@ -70,7 +60,7 @@ std::string PlanToJson(const Plan& plan) {
   Json json;
   json["strategy"] = Text(Name(plan.strategy));
   json["check_gradients"] = plan.check_gradients;
-  json["topology"] = ToJson(plan.topology);
+  json["topology"] = scheduler::ToJson(plan.topology);
   json["limits"] = {{"collectives_in_flight", plan.limits.collectives_in_flight},
                     {"buffers_in_turn", plan.limits.buffers_in_turn},
                     {"bucket_bytes", plan.limits.bucket_bytes},

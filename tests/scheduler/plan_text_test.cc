@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/scheduler/requests.h"
+#include "tests/support/topologies.h"
 #include "weft/plan.h"
 
 namespace weft::testing {
@@ -56,11 +57,6 @@ TEST(PlanText, NamesAreDistinct) {
 
 TEST(PlanText, FingerprintSeesEveryField) {
   const std::vector<std::function<void(Plan&)>> changes = {
-      [](Plan& p) { p.topology.grid.nodes = 3; },
-      [](Plan& p) { p.topology.grid.ranks_per_node = 3; },
-      [](Plan& p) { p.topology.intra.latency_us = 1; },
-      [](Plan& p) { p.topology.inter.gigabytes_per_second = 1; },
-      [](Plan& p) { p.topology.nics_per_node = 1; },
       [](Plan& p) { p.check_gradients = !p.check_gradients; },
       [](Plan& p) { p.limits.collectives_in_flight = 1; },
       [](Plan& p) { ++p.limits.buffers_in_turn; }, [](Plan& p) { ++p.limits.bucket_bytes; },
@@ -105,7 +101,13 @@ TEST(PlanText, FingerprintSeesEveryField) {
     change(plan);
     seen.insert(Fingerprint(plan));
   }
-  EXPECT_EQ(seen.size(), changes.size() + 1);
+  const auto topologies = OneFieldChanged(Example().topology);
+  for (const auto& [field, topology] : topologies) {
+    Plan plan = Example();
+    plan.topology = topology;
+    EXPECT_TRUE(seen.insert(Fingerprint(plan)).second) << field;
+  }
+  EXPECT_EQ(seen.size(), changes.size() + topologies.size() + 1);
   Plan warned = Example();
   warned.matrices[0].warnings = {"x"};
   EXPECT_EQ(Fingerprint(warned), Fingerprint(Example())) << "advice is not the plan";

@@ -1,4 +1,4 @@
-// The command-line tool: `weft run` and `weft plan`.
+// The command-line tool: `weft run`, `weft plan` and `weft presets`.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -25,17 +25,21 @@ int Main(int argc, char** argv) {
   app.get_formatter()->column_width(30);
   // The parser would only miss a subcommand.
   if (argc > 1 && argv[1][0] != '-' && std::string(argv[1]) != "plan" &&
-      std::string(argv[1]) != "run") {
-    return Complain("unknown command " + std::string(argv[1]) + ": neither plan nor run",
+      std::string(argv[1]) != "run" && std::string(argv[1]) != "presets") {
+    return Complain("unknown command " + std::string(argv[1]) + ": neither plan, run nor presets",
                     kBadInput);
   }
   Options plan_options;
   Options run_options;
+  Options presets_options;
   CLI::App* plan = app.add_subcommand(
       "plan", "Print owners, lanes, bytes, FLOPs, memory and balance without running");
   CLI::App* run = app.add_subcommand("run", "Perform optimizer steps over several ranks");
+  CLI::App* presets =
+      app.add_subcommand("presets", "List the topologies that --preset takes, or print one");
   AddPlanOptions(*plan, plan_options);
   AddRunOptions(*run, run_options);
+  AddPresetsOptions(*presets, presets_options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError&) {
@@ -49,6 +53,7 @@ int Main(int argc, char** argv) {
   }
   try {
     if (plan->parsed()) return PlanCommand(plan_options);
+    if (presets->parsed()) return PresetsCommand(presets_options);
     return RunCommand(run_options, std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& error) {
     return Complain(SentenceOf(error), kFailed, run_options.error_fd);

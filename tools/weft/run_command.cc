@@ -82,9 +82,14 @@ bool IsBadStore(const absl::Status& status) {
 
 void WarnOfLinks(const Session& session) {
   const Topology& topology = session.settings.runtime.topology;
-  if (topology.intra == Link{} && topology.inter == Link{}) return;
+  if (topology.intra == Link{} && topology.inter == Link{} &&
+      topology.root_complex_gigabytes_per_second == 0) {
+    return;
+  }
+  const Options& options = session.options;
   Complain(absl::StrCat("warning: --transport gloo runs over the real connections; the links of ",
-                        session.options.topology, " are not emulated"),
+                        options.preset.empty() ? options.topology : "--preset " + options.preset,
+                        " are not emulated"),
            0);
 }
 
