@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "runtime/owners.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
@@ -144,9 +145,20 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   };
   if (!names_something(options.strategy, Strategy::kOwner) ||
       !names_something(options.missing_gradient, MissingGradient::kSkip) ||
-      !names_something(options.non_finite, NonFinite::kSkipMatrix)) {
+      !names_something(options.non_finite, NonFinite::kSkipMatrix) ||
+      !names_something(options.owner_solver, OwnerSolver::kMilp)) {
     return absl::InvalidArgumentError(
-        "strategy, missing_gradient or non_finite has a value that names nothing");
+        "strategy, missing_gradient, non_finite or owner_solver has a value that names nothing");
+  }
+  if (options.owner_time_limit < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("owner_time_limit must not be negative");
+  }
+  if (options.owner_state_bytes_cap < 0) {
+    return absl::InvalidArgumentError("owner_state_bytes_cap must not be negative");
+  }
+  const double factor = options.inter_group_factor;
+  if (!std::isfinite(factor) || (factor != 0 && factor < 1)) {
+    return absl::InvalidArgumentError("inter_group_factor must be 0 (none), or 1 or more");
   }
   if (options.deadline <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("deadline must be positive");
@@ -248,6 +260,8 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.strategy = options.strategy;
   request.strict = options.strict;
   request.check_gradients = true;
+  request.ownership.state_bytes_cap = options.owner_state_bytes_cap;
+  request.ownership.inter_group_factor = options.inter_group_factor;
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
     PlanMatrix matrix;
@@ -298,6 +312,9 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "inter gigabytes_per_second", Exact(topology.inter.gigabytes_per_second));
   Add(fields, "strategy", View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
+  Add(fields, "owner_solver", View(Name(options.owner_solver)));
+  Add(fields, "owner_state_bytes_cap", options.owner_state_bytes_cap);
+  Add(fields, "inter_group_factor", Exact(options.inter_group_factor));
   Add(fields, "missing_gradient", View(Name(options.missing_gradient)));
   Add(fields, "non_finite", View(Name(options.non_finite)));
   Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));
@@ -364,8 +381,8 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
     }
     runtime::CompleteSpec(spec, world);
   }
-  WEFT_ASSIGN_OR_RETURN(const PlanRequest request, runtime::MakePlanRequest(specs, options));
-  return BuildPlan(request);
+  WEFT_ASSIGN_OR_RETURN(PlanRequest request, runtime::MakePlanRequest(specs, options));
+  return runtime::BuildWithOwners(std::move(request), options, Clock::Steady(), 0, nullptr);
 }
 
 }  // namespace weft

@@ -18,6 +18,7 @@
 #include "weft/device.h"
 #include "weft/job.h"
 #include "weft/metrics.h"
+#include "weft/ownership.h"
 #include "weft/plan.h"
 #include "weft/topology.h"
 #include "weft/update.h"
@@ -94,6 +95,15 @@ struct RuntimeOptions {
   Topology topology;  // its grid must have the transport's size
   Strategy strategy = Strategy::kOwner;
   bool strict = false;  // refuse plans with a fallback
+  // Strategy owner: who finds the owners, and how long the program may take (rank 0's value; the
+  // others wait meanwhile, so it must stay below the transport's deadline; infinite: the owners
+  // depend on the registrations alone). Plan::owner_report tells how good they are. Where the time
+  // ends the program, another run may get other owners: equal weights, but State() elsewhere.
+  OwnerSolver owner_solver = OwnerSolver::kMilp;
+  absl::Duration owner_time_limit = absl::Seconds(5);
+  // As in OwnershipOptions; a cap that is not kept fails Commit().
+  std::int64_t owner_state_bytes_cap = 0;
+  double inter_group_factor = 0;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;
   // Clips by the norm of all gradients together (means over ranks, a loss scale undone), as
@@ -109,7 +119,8 @@ struct RuntimeOptions {
   int decision_ring = 1024;  // entries kept per rank, >= 1
 };
 
-// The plan that a runtime with these options would commit, without devices or peers.
+// The plan that a runtime with these options would commit, without devices or peers (other owners
+// are possible where Plan::owner_report says that the time ended the program).
 // Errors: as AddMatrix() and Commit().
 absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
                              const RuntimeOptions& options);
