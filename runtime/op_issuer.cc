@@ -43,14 +43,14 @@ absl::Status OpIssuer::PrepareKernels() {
         std::find_if(representative.begin(), representative.end(), [&](std::int32_t other) {
           const MatrixSpec& known = specs_[other];
           return known.rows == spec.rows && known.cols == spec.cols &&
+                 known.padding_rows == spec.padding_rows && known.row_blocks == spec.row_blocks &&
                  same(std::get<MuonOptions>(known.rule).newton_schulz, options);
         });
     if (found != representative.end()) {
       by_matrix_[op.matrix] = by_matrix_[*found];
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(auto run,
-                          update::NewtonSchulz::Create(device_, options, spec.rows, spec.cols));
+    WEFT_ASSIGN_OR_RETURN(auto run, BlockRuns::Create(device_, options, spec));
     workspace_bytes = std::max(workspace_bytes, run->workspace_bytes());
     by_matrix_[op.matrix] = run.get();
     newton_schulz_.push_back(std::move(run));
@@ -62,7 +62,7 @@ absl::Status OpIssuer::PrepareKernels() {
 
 absl::Status OpIssuer::WarmUp() {
   const std::unique_ptr<Stream> stream = device_.CreateStream("weft warm-up");
-  std::set<const update::NewtonSchulz*> done;
+  std::set<const BlockRuns*> done;
   for (const std::int32_t id : plan_.lanes[rank_][static_cast<int>(Lane::kCompute)]) {
     const Op& op = plan_.ops[id];
     if (op.kind != OpKind::kOrthogonalize || !done.insert(by_matrix_[op.matrix]).second) continue;
@@ -94,13 +94,15 @@ void OpIssuer::PrepareExtents() {
           break;
         default:
           if (IsCollective(op.kind)) break;
-          if (op.kind == OpKind::kCheckGradient) {
-            extent.elements = SlotRows(plan_, op.matrix, op.source, rank_) * matrix.cols;
-            extent.source = static_cast<const std::byte*>(memory_.slot(op.matrix, op.source));
-            break;
-          }
-          extent.elements = SlotRows(plan_, op.matrix, op.target, rank_) * matrix.cols;
-          extent.source = OwnRows(op);
+          const bool check = op.kind == OpKind::kCheckGradient;
+          const std::int64_t rows =
+              SlotRows(plan_, op.matrix, check ? op.source : op.target, rank_);
+          const std::int64_t first = FirstRow(op.matrix, rows);
+          const MatrixSpec& spec = specs_[op.matrix];
+          extent.elements = LogicalRows(spec, first, rows) * matrix.cols;
+          extent.source = check ? static_cast<const std::byte*>(memory_.slot(op.matrix, op.source))
+                                : OwnRows(op);
+          if (op.kind == OpKind::kApply) extent.pieces = PiecesOf(spec, first, rows);
       }
       extents_[id] = std::move(extent);
     }
@@ -180,9 +182,15 @@ const std::byte* OpIssuer::OwnRows(const Op& op) const {
       SlotRows(plan_, op.matrix, op.target, rank_)) {
     return whole;
   }
-  const std::int64_t rows_before = std::accumulate(
-      matrix.shard_rows.begin(), matrix.shard_rows.begin() + rank_, std::int64_t{0});
-  return whole + rows_before * matrix.cols * SizeOf(SlotType(matrix, op.source));
+  const std::int64_t rows = SlotRows(plan_, op.matrix, op.target, rank_);
+  return whole + FirstRow(op.matrix, rows) * matrix.cols * SizeOf(SlotType(matrix, op.source));
+}
+
+std::int64_t OpIssuer::FirstRow(std::int32_t matrix, std::int64_t rows) const {
+  const PlanMatrix& planned = plan_.matrices[matrix];
+  if (rows == planned.rows) return 0;
+  return std::accumulate(planned.shard_rows.begin(), planned.shard_rows.begin() + rank_,
+                         std::int64_t{0});
 }
 
 absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& stream,
@@ -208,10 +216,17 @@ absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& 
                                             static_cast<float*>(target), workspace_->data());
     case OpKind::kApply: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
-      const double step = arguments.lr * ScaleFactor(rule.scale, matrix.rows, matrix.cols);
-      return math.Apply(stream, count, static_cast<float>(arguments.lr * arguments.weight_decay),
-                        static_cast<float>(step), static_cast<const float*>(source), target,
-                        matrix.dtype, arguments.control);
+      for (const RowPiece& piece : extent.pieces) {
+        const double step = arguments.lr * ScaleFactor(rule.scale, piece.block_rows, matrix.cols);
+        const std::int64_t begin = piece.begin * matrix.cols;
+        WEFT_RETURN_IF_ERROR(
+            math.Apply(stream, piece.rows * matrix.cols,
+                       static_cast<float>(arguments.lr * arguments.weight_decay),
+                       static_cast<float>(step), static_cast<const float*>(source) + begin,
+                       static_cast<std::byte*>(target) + begin * SizeOf(matrix.dtype), matrix.dtype,
+                       arguments.control));
+      }
+      return absl::OkStatus();
     }
     case OpKind::kElementwise: {
       const auto& rule = std::get<AdamWOptions>(spec.rule);
@@ -221,7 +236,8 @@ absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& 
       adamw.gradient_type = matrix.dtype;
       adamw.gradient_scale = GradientScale(op);
       adamw.m = memory_.state(op.matrix).data();
-      adamw.v = count > 0 ? adamw.m + count : nullptr;
+      // Behind m for all rows held here, padding included.
+      adamw.v = count > 0 ? adamw.m + memory_.state(op.matrix).size() / 2 : nullptr;
       adamw.weight = target;
       adamw.weight_type = matrix.dtype;
       adamw.lr = arguments.lr;

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/communicators.h"
 #include "runtime/memory.h"
-#include "update/newton_schulz.h"
+#include "runtime/row_blocks.h"
 #include "weft/device.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
@@ -55,10 +55,11 @@ class OpIssuer {
 
   // What an op handles here, the same in every step.
   struct Extent {
-    std::int64_t elements = 0;          // compute: of the target
+    std::int64_t elements = 0;          // compute: of the target, without padding
     const std::byte* source = nullptr;  // compute: where the rows it handles begin
     // Gathers and scatters: bytes, and reduce-scatters: elements, of each member of the group.
     std::vector<std::int64_t> per_member;
+    std::vector<RowPiece> pieces;  // kApply: each has its own scale
   };
 
   absl::Status PrepareKernels();
@@ -70,6 +71,8 @@ class OpIssuer {
   absl::Status IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments);
 
   float GradientScale(const Op& op) const;
+  // The first row that this rank holds of a matrix of which it holds `rows`.
+  std::int64_t FirstRow(std::int32_t matrix, std::int64_t rows) const;
   // Where the rows that `op` handles begin inside its source, which may hold more of them.
   const std::byte* OwnRows(const Op& op) const;
   // Elements of `slot` on each member of the op's group, times `unit`.
@@ -81,8 +84,8 @@ class OpIssuer {
   const int rank_;
   const Memory& memory_;
   const Communicators& communicators_;
-  std::vector<std::unique_ptr<update::NewtonSchulz>> newton_schulz_;
-  std::vector<update::NewtonSchulz*> by_matrix_;
+  std::vector<std::unique_ptr<BlockRuns>> newton_schulz_;
+  std::vector<BlockRuns*> by_matrix_;
   std::unique_ptr<Buffer> workspace_;
   std::unordered_map<std::int32_t, Extent> extents_;  // by op
 };

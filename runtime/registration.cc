@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "runtime/owners.h"
+#include "runtime/row_blocks.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
@@ -185,6 +186,9 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   if (scheduler::TooLarge(spec.rows, spec.cols)) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is too large"));
   }
+  if (const absl::Status blocks = CheckRowBlocks(spec); !blocks.ok()) {
+    return Bad(spec, std::string(blocks.message()));
+  }
   std::int64_t rows_here = spec.rows;
   if (spec.layout == Layout::kSharded) {
     std::vector<std::int64_t> shards = spec.shard_rows;
@@ -272,21 +276,23 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     matrix.layout = spec.layout;
     matrix.gradient = spec.gradient;
     matrix.shard_rows = spec.shard_rows;
-    const double elements = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) {
       matrix.rule = RuleKind::kMuon;
       matrix.state_bytes_per_element = 4;
       const NewtonSchulzOptions& ns = muon->newton_schulz;
-      WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
-                            update::MakeRecipe(ns, spec.rows, spec.cols, advisor));
-      matrix.flops = recipe.Cost().symmetric_flops;
+      for (const RowBlock& block : BlocksOf(spec)) {
+        WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
+                              update::MakeRecipe(ns, block.rows, spec.cols, advisor));
+        matrix.flops += recipe.Cost().symmetric_flops;
+      }
       const std::string& warning = advisor.Warning(ns);
       if (!warning.empty()) matrix.warnings.push_back(warning);
     } else if (std::holds_alternative<AdamWOptions>(spec.rule)) {
       matrix.rule = RuleKind::kElementwise;
       matrix.state_bytes_per_element = 8;
       constexpr double kAdamWFlopsPerElement = 12;
-      matrix.flops = kAdamWFlopsPerElement * elements;
+      matrix.flops = kAdamWFlopsPerElement * static_cast<double>(LogicalRows(spec, 0, spec.rows)) *
+                     static_cast<double>(spec.cols);
     } else {
       const auto& custom = std::get<CustomRule>(spec.rule);
       matrix.rule = RuleKind::kCustom;
@@ -327,6 +333,8 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
     Add(fields, "dtype", View(Name(spec.dtype)));
     Add(fields, "layout", View(Name(spec.layout)));
     Add(fields, "shard_rows", List(spec.shard_rows, absl::AlphaNumFormatter()));
+    Add(fields, "padding_rows", spec.padding_rows);
+    Add(fields, "row_blocks", List(spec.row_blocks, absl::AlphaNumFormatter()));
     Add(fields, "gradient", View(Name(spec.gradient)));
     Add(fields, "layer", spec.layer);
     Describe(spec.rule, fields);

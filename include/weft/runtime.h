@@ -68,6 +68,14 @@ struct MatrixSpec {
   Rule rule = MuonOptions{};
   // Sharded only: rows on each rank; empty means DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
+  // Of `rows`, how many at the end are padding (not with a custom rule). Weft does not read their
+  // gradient, keeps their state at zero and does not update their weight; scale, norms and costs
+  // are of the other rows.
+  std::int64_t padding_rows = 0;
+  // Muon only: rows of each of the matrices that are stored as one, from the first on; they add up
+  // to rows - padding_rows. Each gets its own NS and scale, as if registered alone; clipping,
+  // policies and counters are of the whole. Empty: one matrix.
+  std::vector<std::int64_t> row_blocks;
 };
 
 // When a matrix has no gradient on some rank at Step().
