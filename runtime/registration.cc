@@ -17,6 +17,8 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/topology_fields.h"
+#include "runtime/owners.h"
+#include "runtime/row_blocks.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
@@ -147,9 +149,20 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   };
   if (!names_something(options.strategy, Strategy::kOwner) ||
       !names_something(options.missing_gradient, MissingGradient::kSkip) ||
-      !names_something(options.non_finite, NonFinite::kSkipMatrix)) {
+      !names_something(options.non_finite, NonFinite::kSkipMatrix) ||
+      !names_something(options.owner_solver, OwnerSolver::kMilp)) {
     return absl::InvalidArgumentError(
-        "strategy, missing_gradient or non_finite has a value that names nothing");
+        "strategy, missing_gradient, non_finite or owner_solver has a value that names nothing");
+  }
+  if (options.owner_time_limit < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("owner_time_limit must not be negative");
+  }
+  if (options.owner_state_bytes_cap < 0) {
+    return absl::InvalidArgumentError("owner_state_bytes_cap must not be negative");
+  }
+  const double factor = options.inter_group_factor;
+  if (!std::isfinite(factor) || (factor != 0 && factor < 1)) {
+    return absl::InvalidArgumentError("inter_group_factor must be 0 (none), or 1 or more");
   }
   if (options.deadline <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("deadline must be positive");
@@ -175,6 +188,9 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   }
   if (scheduler::TooLarge(spec.rows, spec.cols)) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is too large"));
+  }
+  if (const absl::Status blocks = CheckRowBlocks(spec); !blocks.ok()) {
+    return Bad(spec, std::string(blocks.message()));
   }
   std::int64_t rows_here = spec.rows;
   if (spec.layout == Layout::kSharded) {
@@ -251,6 +267,8 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.strategy = options.strategy;
   request.strict = options.strict;
   request.check_gradients = true;
+  request.ownership.state_bytes_cap = options.owner_state_bytes_cap;
+  request.ownership.inter_group_factor = options.inter_group_factor;
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
     PlanMatrix matrix;
@@ -261,21 +279,23 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     matrix.layout = spec.layout;
     matrix.gradient = spec.gradient;
     matrix.shard_rows = spec.shard_rows;
-    const double elements = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) {
       matrix.rule = RuleKind::kMuon;
       matrix.state_bytes_per_element = 4;
       const NewtonSchulzOptions& ns = muon->newton_schulz;
-      WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
-                            update::MakeRecipe(ns, spec.rows, spec.cols, advisor));
-      matrix.flops = recipe.Cost().symmetric_flops;
+      for (const RowBlock& block : BlocksOf(spec)) {
+        WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
+                              update::MakeRecipe(ns, block.rows, spec.cols, advisor));
+        matrix.flops += recipe.Cost().symmetric_flops;
+      }
       const std::string& warning = advisor.Warning(ns);
       if (!warning.empty()) matrix.warnings.push_back(warning);
     } else if (std::holds_alternative<AdamWOptions>(spec.rule)) {
       matrix.rule = RuleKind::kElementwise;
       matrix.state_bytes_per_element = 8;
       constexpr double kAdamWFlopsPerElement = 12;
-      matrix.flops = kAdamWFlopsPerElement * elements;
+      matrix.flops = kAdamWFlopsPerElement * static_cast<double>(LogicalRows(spec, 0, spec.rows)) *
+                     static_cast<double>(spec.cols);
     } else {
       const auto& custom = std::get<CustomRule>(spec.rule);
       matrix.rule = RuleKind::kCustom;
@@ -303,6 +323,9 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   });
   Add(fields, "strategy", View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
+  Add(fields, "owner_solver", View(Name(options.owner_solver)));
+  Add(fields, "owner_state_bytes_cap", options.owner_state_bytes_cap);
+  Add(fields, "inter_group_factor", Exact(options.inter_group_factor));
   Add(fields, "missing_gradient", View(Name(options.missing_gradient)));
   Add(fields, "non_finite", View(Name(options.non_finite)));
   Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));
@@ -315,6 +338,8 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
     Add(fields, "dtype", View(Name(spec.dtype)));
     Add(fields, "layout", View(Name(spec.layout)));
     Add(fields, "shard_rows", List(spec.shard_rows, absl::AlphaNumFormatter()));
+    Add(fields, "padding_rows", spec.padding_rows);
+    Add(fields, "row_blocks", List(spec.row_blocks, absl::AlphaNumFormatter()));
     Add(fields, "gradient", View(Name(spec.gradient)));
     Add(fields, "layer", spec.layer);
     Describe(spec.rule, fields);
@@ -369,8 +394,8 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
     }
     runtime::CompleteSpec(spec, world);
   }
-  WEFT_ASSIGN_OR_RETURN(const PlanRequest request, runtime::MakePlanRequest(specs, options));
-  return BuildPlan(request);
+  WEFT_ASSIGN_OR_RETURN(PlanRequest request, runtime::MakePlanRequest(specs, options));
+  return runtime::BuildWithOwners(std::move(request), options, Clock::Steady(), 0, nullptr);
 }
 
 }  // namespace weft

@@ -124,10 +124,12 @@ absl::Status ChooseLayouts(Plan& plan, bool strict) {
 }
 
 // The same on every rank: no solver whose build or time could differ.
-absl::StatusOr<std::vector<int>> ChooseOwners(const AssignmentProblem& problem) {
+absl::StatusOr<std::vector<int>> ChooseOwners(const AssignmentProblem& problem,
+                                              AssignmentReport& report) {
   SolverOptions options;
   options.milp = false;
   WEFT_ASSIGN_OR_RETURN(OwnerAssignment chosen, SolveAssignment(problem, options));
+  report = chosen.report;
   return std::move(chosen.owners);
 }
 
@@ -136,7 +138,7 @@ absl::Status AssignOwners(Plan& plan, const OwnershipOptions& options) {
   const PosedProblem posed = Pose(plan, options);
   std::vector<int> owners;
   if (options.owners.empty()) {
-    WEFT_ASSIGN_OR_RETURN(owners, ChooseOwners(posed.problem));
+    WEFT_ASSIGN_OR_RETURN(owners, ChooseOwners(posed.problem, plan.owner_report));
   } else {
     for (std::int32_t m : posed.matrices) owners.push_back(options.owners[m]);
     WEFT_RETURN_IF_ERROR(CheckCaps(posed.problem, owners));

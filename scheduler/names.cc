@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "weft/ownership.h"
 #include "weft/plan.h"
 
 namespace weft {
@@ -32,6 +33,8 @@ constexpr std::array<std::string_view, kSlotCount> kSlots = {
     "none",   "gradient",     "node_gradient", "reduced_gradient", "whole_gradient",
     "update", "whole_update", "direction",     "node_direction",   "shard_direction",
     "weight", "node_weight",  "whole_weight",  "packed_weight"};
+constexpr std::array<std::string_view, 2> kSolvers = {"heuristic", "milp"};
+constexpr std::array<std::string_view, 3> kMethods = {"LPT", "local search", "MILP"};
 
 template <typename Enum, std::size_t kCount>
 absl::StatusOr<Enum> Parse(const std::array<std::string_view, kCount>& names, const char* what,
@@ -56,6 +59,8 @@ std::string_view Name(Stage stage) { return At(kStages, stage); }
 std::string_view Name(Lane lane) { return At(kLanes, lane); }
 std::string_view Name(OpKind kind) { return At(kOps, kind); }
 std::string_view Name(Slot slot) { return At(kSlots, slot); }
+std::string_view Name(OwnerSolver solver) { return At(kSolvers, solver); }
+std::string_view Name(AssignmentMethod method) { return At(kMethods, method); }
 
 absl::StatusOr<Strategy> ParseStrategy(std::string_view name) {
   return Parse<Strategy>(kStrategies, "strategy", name);
@@ -66,5 +71,9 @@ absl::StatusOr<Layout> ParseLayout(std::string_view name) {
 }
 
 bool IsCollective(OpKind kind) { return kind <= OpKind::kVerdict; }
+
+absl::StatusOr<OwnerSolver> ParseOwnerSolver(std::string_view name) {
+  return Parse<OwnerSolver>(kSolvers, "owner solver", name);
+}
 
 }  // namespace weft

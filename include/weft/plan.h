@@ -204,6 +204,8 @@ struct Plan {
   std::vector<Op> ops;  // in one global order, which every lane keeps
   // lanes[rank][lane]: indices into ops, in issue order.
   std::vector<std::array<std::vector<std::int32_t>, kLaneCount>> lanes;
+  // How good the owners are: an account of how they were found, no part of what is run.
+  AssignmentReport owner_report;
 };
 
 // Rows of `matrix` that `slot` holds on `rank` under `plan`; 0 where no op of that rank touches it
@@ -252,7 +254,7 @@ absl::StatusOr<Plan> BuildRankPlan(const PlanRequest& request, int rank);
 absl::Status ValidatePlan(const Plan& plan);
 
 // 64-bit digest of everything in the plan but its warnings, whose wording need not be the same on
-// all ranks.
+// all ranks, and the report on its owners.
 std::uint64_t Fingerprint(const Plan& plan);
 
 // {"strategy": ..., "check_gradients": ..., "topology": ..., "limits": ..., "matrices": [...],

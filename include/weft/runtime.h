@@ -18,6 +18,7 @@
 #include "weft/device.h"
 #include "weft/job.h"
 #include "weft/metrics.h"
+#include "weft/ownership.h"
 #include "weft/plan.h"
 #include "weft/topology.h"
 #include "weft/update.h"
@@ -67,6 +68,14 @@ struct MatrixSpec {
   Rule rule = MuonOptions{};
   // Sharded only: rows on each rank; empty means DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
+  // Of `rows`, how many at the end are padding (not with a custom rule). Weft does not read their
+  // gradient, keeps their state at zero and does not update their weight; scale, norms and costs
+  // are of the other rows.
+  std::int64_t padding_rows = 0;
+  // Muon only: rows of each of the matrices that are stored as one, from the first on; they add up
+  // to rows - padding_rows. Each gets its own NS and scale, as if registered alone; clipping,
+  // policies and counters are of the whole. Empty: one matrix.
+  std::vector<std::int64_t> row_blocks;
 };
 
 // When a matrix has no gradient on some rank at Step().
@@ -94,6 +103,15 @@ struct RuntimeOptions {
   Topology topology;  // its grid must have the transport's size
   Strategy strategy = Strategy::kOwner;
   bool strict = false;  // refuse plans with a fallback
+  // Strategy owner: who finds the owners, and how long the program may take (rank 0's value; the
+  // others wait meanwhile, so it must stay below the transport's deadline; infinite: the owners
+  // depend on the registrations alone). Plan::owner_report tells how good they are. Where the time
+  // ends the program, another run may get other owners: equal weights, but State() elsewhere.
+  OwnerSolver owner_solver = OwnerSolver::kMilp;
+  absl::Duration owner_time_limit = absl::Seconds(5);
+  // As in OwnershipOptions; a cap that is not kept fails Commit().
+  std::int64_t owner_state_bytes_cap = 0;
+  double inter_group_factor = 0;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;
   // Clips by the norm of all gradients together (means over ranks, a loss scale undone), as
@@ -109,7 +127,8 @@ struct RuntimeOptions {
   int decision_ring = 1024;  // entries kept per rank, >= 1
 };
 
-// The plan that a runtime with these options would commit, without devices or peers.
+// The plan that a runtime with these options would commit, without devices or peers (other owners
+// are possible where Plan::owner_report says that the time ended the program).
 // Errors: as AddMatrix() and Commit().
 absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
                              const RuntimeOptions& options);

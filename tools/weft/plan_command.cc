@@ -20,6 +20,15 @@ namespace {
 constexpr std::size_t kFewMatrices = 12;
 constexpr int kFewRanks = 32;
 
+// How far the owners are from the best there is.
+void PrintOwners(const AssignmentReport& report, std::ostream& out) {
+  if (report.lower_bound == 0) return;
+  out << "owners: " << std::string(Name(report.taken)) << ", makespan "
+      << FlopsText(report.makespan) << ", bound " << FlopsText(report.lower_bound) << ", gap "
+      << NumberText(100 * report.Gap()) << " %, LPT " << FlopsText(report.longest_first)
+      << (report.out_of_time ? " (the time ended the program)" : "") << "\n";
+}
+
 void PrintHead(const Session& session, std::ostream& out) {
   const Plan& plan = session.plan;
   const ProcessGrid& grid = plan.topology.grid;
@@ -40,7 +49,9 @@ void PrintHead(const Session& session, std::ostream& out) {
   }
   out << "strategy: " << std::string(Name(plan.strategy))
       << ", layout: " << std::string(Name(session.settings.layout)) << ", " << plan.ops.size()
-      << " ops\n\n";
+      << " ops\n";
+  if (grid.size() > 1) PrintOwners(plan.owner_report, out);
+  out << "\n";
 }
 
 void PrintRanks(const Plan& plan, bool all, std::ostream& out) {
