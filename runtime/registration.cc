@@ -267,6 +267,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.strategy = options.strategy;
   request.strict = options.strict;
   request.check_gradients = true;
+  request.limits = options.limits;
   request.ownership.state_bytes_cap = options.owner_state_bytes_cap;
   request.ownership.inter_group_factor = options.inter_group_factor;
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
@@ -323,6 +324,11 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   });
   Add(fields, "strategy", View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
+  Add(fields, "collectives_in_flight", options.limits.collectives_in_flight);
+  Add(fields, "buffers_in_turn", options.limits.buffers_in_turn);
+  Add(fields, "bucket_bytes", options.limits.bucket_bytes);
+  Add(fields, "piece_bytes", options.limits.piece_bytes);
+  Add(fields, "buffer_bytes", options.limits.buffer_bytes);
   Add(fields, "owner_solver", View(Name(options.owner_solver)));
   Add(fields, "owner_state_bytes_cap", options.owner_state_bytes_cap);
   Add(fields, "inter_group_factor", Exact(options.inter_group_factor));

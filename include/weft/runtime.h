@@ -122,6 +122,7 @@ struct RuntimeOptions {
   // Longest wait of the host for this rank's own streams. Does not run while a collective is under
   // way: that ends at the transport's deadline, which names who is late.
   absl::Duration deadline = absl::Minutes(10);
+  PlanLimits limits;
   CompletionQueue* completions = nullptr;
   bool trace = false;
   int decision_ring = 1024;  // entries kept per rank, >= 1

@@ -34,6 +34,7 @@ inline PlanRequest Request(Strategy strategy, int nodes, int ranks_per_node,
   request.strategy = strategy;
   request.topology.grid = {nodes, ranks_per_node};
   request.matrices = std::move(matrices);
+  request.limits.bucket_bytes = 0;  // so that tests see each matrix on its own
   return request;
 }
 
@@ -69,6 +70,23 @@ struct DrawLimits {
   std::int64_t most_rows = 512;
 };
 
+// Limits and cost tables: what buckets, batches and shared buffers come from.
+inline void DrawLimitsOfPlan(PlanRequest& request) {
+  request.limits.bucket_bytes = *rc::gen::element<std::int64_t>(0, 200, 5000, 1 << 20);
+  request.limits.buffers_in_turn = *Evenly(1, 5);
+  request.limits.collectives_in_flight = *Evenly(1, 3);
+  if (*rc::gen::arbitrary<bool>()) return;
+  const int tables = *Evenly(1, 4);
+  for (int t = 0; t < tables; ++t) {
+    std::vector<double> costs;
+    for (int batch = *Evenly(1, 5), b = 1; b <= batch; ++b) costs.push_back(1 + 0.5 * b);
+    request.ownership.batch_costs.push_back(std::move(costs));
+  }
+  for (std::size_t m = 0; m < request.matrices.size(); ++m) {
+    request.ownership.matrix_table.push_back(*Evenly(0, tables));
+  }
+}
+
 // Any mix of layouts, gradients and rules that the drawn strategy serves.
 inline PlanRequest DrawRequest(const DrawLimits& limits) {
   const auto strategy =
@@ -94,6 +112,7 @@ inline PlanRequest DrawRequest(const DrawLimits& limits) {
     }
     request.matrices.push_back(std::move(matrix));
   }
+  DrawLimitsOfPlan(request);
   return request;
 }
 

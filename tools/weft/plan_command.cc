@@ -133,11 +133,16 @@ void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
                  "<trigger", "<after"});
     for (const std::int32_t index : ops) {
       const Op& op = plan.ops[index];
-      table.Add({absl::StrCat(index), KindName(op.kind),
-                 op.matrix < 0 ? "-" : plan.matrices[op.matrix].name, plan.groups[op.group].name,
-                 op.root < 0 ? "-" : absl::StrCat(op.root), std::string(Name(op.source)),
-                 std::string(Name(op.target)),
-                 op.bytes == 0 ? "-" : BytesText(static_cast<double>(op.bytes)),
+      const std::size_t matrices = MatricesOf(plan, op).size();
+      std::string matrix = op.matrix < 0 ? "-" : plan.matrices[op.matrix].name;
+      if (matrices > 1) absl::StrAppend(&matrix, " +", matrices - 1);
+      const Group& group = plan.groups[op.group];
+      const int part = group.PartOf(rank);
+      const std::int64_t bytes = IsCollective(op.kind) ? PayloadBytes(plan, op, rank) : 0;
+      table.Add({absl::StrCat(index), KindName(op.kind), matrix, group.PartName(part),
+                 op.root < 0 ? "-" : absl::StrCat(group.parts[part][op.root]),
+                 std::string(Name(op.source)), std::string(Name(op.target)),
+                 bytes == 0 ? "-" : BytesText(static_cast<double>(bytes)),
                  op.flops == 0 ? "-" : FlopsText(op.flops),
                  op.trigger == Trigger::kSubmitted ? "submit" : "step",
                  absl::StrJoin(op.after, " ")});
