@@ -350,8 +350,8 @@ absl::Status CompareManifests(const std::vector<std::string>& manifests) {
 
 namespace weft {
 
-absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
-                             const RuntimeOptions& options) {
+absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices, const RuntimeOptions& options,
+                             const OwnershipOptions& ownership) {
   WEFT_RETURN_IF_ERROR(runtime::CheckOptions(options));
   const int world = options.topology.grid.size();
   std::vector<MatrixSpec> specs = matrices;
@@ -364,7 +364,8 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
     }
     runtime::CompleteSpec(spec, world);
   }
-  WEFT_ASSIGN_OR_RETURN(const PlanRequest request, runtime::MakePlanRequest(specs, options));
+  WEFT_ASSIGN_OR_RETURN(PlanRequest request, runtime::MakePlanRequest(specs, options));
+  request.ownership = ownership;
   return BuildPlan(request);
 }
 

@@ -211,4 +211,25 @@ BatchTables MakeBatchTables(const CostModel& model,
   return tables;
 }
 
+std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables) {
+  std::vector<double> seconds(plan.topology.grid.size(), 0);
+  std::map<std::pair<std::int32_t, std::int32_t>, int> owned;  // by rank and table
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    const std::int32_t owner = plan.matrices[m].owner, table = tables.matrix_table[m];
+    if (owner >= 0 && table >= 0) ++owned[{owner, table}];
+  }
+  for (const auto& [key, count] : owned) {
+    const std::vector<double>& batch = tables.batch_costs[key.second];
+    std::vector<double> cheapest(count + 1, 0.0);
+    for (int left = 1; left <= count; ++left) {
+      cheapest[left] = std::numeric_limits<double>::infinity();
+      for (int b = 1; b <= std::min(left, static_cast<int>(batch.size())); ++b) {
+        cheapest[left] = std::min(cheapest[left], cheapest[left - b] + batch[b - 1]);
+      }
+    }
+    seconds[key.first] += cheapest[count];
+  }
+  return seconds;
+}
+
 }  // namespace weft

@@ -123,4 +123,8 @@ struct BatchTables {
 BatchTables MakeBatchTables(const CostModel& model,
                             absl::Span<const std::optional<OwnedWork>> matrices);
 
+// By rank: the seconds that the matrices it owns take by the tables, in the cheapest batches.
+// Matrices without an owner count nowhere.
+std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables);
+
 }  // namespace weft

@@ -109,10 +109,11 @@ struct RuntimeOptions {
   int decision_ring = 1024;  // entries kept per rank, >= 1
 };
 
-// The plan that a runtime with these options would commit, without devices or peers.
+// The plan that a runtime with these options would commit, without devices or peers; with
+// `ownership`, the one whose owners are chosen by it.
 // Errors: as AddMatrix() and Commit().
-absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
-                             const RuntimeOptions& options);
+absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices, const RuntimeOptions& options,
+                             const OwnershipOptions& ownership = {});
 
 // One rank's runtime. Calls come from one thread (the trainer's: its collectives and Weft's must be
 // issued from one place), except where marked thread-safe. Calls that may block on a peer: those

@@ -172,6 +172,24 @@ TEST_F(Model, TablesDecideOwners) {
   request.ownership.batch_costs = tables.batch_costs;
   request.ownership.matrix_table = tables.matrix_table;
   EXPECT_EQ(smalls_beside_the_large(), 1);
+  const std::vector<double> seconds = OwnerSeconds(*BuildPlan(request), tables);
+  EXPECT_NEAR(seconds[0], 6e-3, 1e-15);
+  EXPECT_NEAR(seconds[1], 6e-3, 1e-15);
+}
+
+TEST(OwnerSeconds, TakesTheCheapestBatches) {
+  // Five matrices of one table, two of another and one without an owner, all of rank 1.
+  BatchTables tables;
+  tables.batch_costs = {{4, 5, 9}, {1}};
+  tables.matrix_table = {0, 0, 0, 0, 0, 1, 1, -1};
+  Plan plan;
+  plan.topology.grid = {1, 2};
+  for (int i = 0; i < 8; ++i) {
+    plan.matrices.push_back(testing::Matrix("m", 1, 1));
+    plan.matrices.back().owner = i < 7 ? 1 : -1;
+  }
+  // 2 + 2 + 1 (or 2 + 3) matrices for 5 + 5 + 4, and 1 + 1.
+  EXPECT_EQ(OwnerSeconds(plan, tables), (std::vector<double>{0, 14 + 2}));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "tools/weft/commands.h"
 #include "tools/weft/options.h"
+#include "weft/version.h"
 
 namespace weft::tool {
 namespace {
@@ -21,7 +22,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Weft runs and plans the optimizer step of distributed Muon on a model's matrices.",
                "weft");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "weft 0.1.0");
+  app.set_version_flag("--version", "weft " + std::string(Version()));
   app.get_formatter()->column_width(30);
   // The parser would only miss a subcommand.
   if (argc > 1 && argv[1][0] != '-' && std::string(argv[1]) != "plan" &&
