@@ -42,43 +42,6 @@ std::set<std::pair<std::int64_t, std::int64_t>> Shapes(const MeasureOptions& opt
   return shapes;
 }
 
-absl::Status Check(const MeasureOptions& options, const Transport& transport) {
-  constexpr std::int64_t kMostExtent = std::int64_t{1} << 20;
-  WEFT_RETURN_IF_ERROR(Validate(options.topology));
-  const ProcessGrid& grid = options.topology.grid;
-  if (grid.size() != transport.size()) {
-    return Bad(absl::StrCat("a grid of ", grid.nodes, " nodes of ", grid.ranks_per_node,
-                            " ranks against a transport of ", transport.size()));
-  }
-  WEFT_RETURN_IF_ERROR(Validate(options.newton_schulz));
-  for (const MatrixShape& shape : options.shapes) {
-    if (shape.rows < 1 || shape.cols < 1 || shape.rows > kMostExtent || shape.cols > kMostExtent) {
-      return Bad(absl::StrCat("the shape ", shape.rows, " x ", shape.cols,
-                              " cannot be measured; sides lie in 1 to ", kMostExtent));
-    }
-  }
-  if (options.batches.empty()) return Bad("there is no batch to measure");
-  for (const int batch : options.batches) {
-    if (batch < 1 || batch > 1024) {
-      return Bad(absl::StrCat("a batch of ", batch, " cannot be measured; it lies in 1 to 1024"));
-    }
-  }
-  for (const std::int64_t size : options.sizes) {
-    if (size < kElementBytes || size % kElementBytes != 0 || size > std::int64_t{1} << 40) {
-      return Bad(absl::StrCat("a payload of ", size,
-                              " bytes cannot be measured; it is a multiple of 4 up to 2^40"));
-    }
-  }
-  if (grid.size() > 1 && std::set(options.sizes.begin(), options.sizes.end()).size() < 2) {
-    return Bad("collectives are measured at two different sizes at least");
-  }
-  if (options.repetitions < 1 || options.repetitions > 1'000'000) {
-    return Bad(absl::StrCat(options.repetitions, " repetitions; 1 to 1000000 are possible"));
-  }
-  if (options.longest <= absl::ZeroDuration()) return Bad("longest must be positive");
-  return absl::OkStatus();
-}
-
 // The memory of one measurement of compute.
 class Operands {
  public:
@@ -285,6 +248,49 @@ absl::Status Identify(Device& device, Transport& transport, Communicators& ranks
 
 }  // namespace
 
+absl::Status Validate(const MeasureOptions& options) {
+  constexpr std::int64_t kMostExtent = std::int64_t{1} << 20;
+  WEFT_RETURN_IF_ERROR(Validate(options.topology));
+  WEFT_RETURN_IF_ERROR(Validate(options.newton_schulz));
+  for (const MatrixShape& shape : options.shapes) {
+    if (shape.rows < 1 || shape.cols < 1 || shape.rows > kMostExtent || shape.cols > kMostExtent) {
+      return Bad(absl::StrCat("the shape ", shape.rows, " x ", shape.cols,
+                              " cannot be measured; sides lie in 1 to ", kMostExtent));
+    }
+  }
+  if (options.batches.empty()) return Bad("there is no batch to measure");
+  for (const int batch : options.batches) {
+    if (batch < 1 || batch > 1024) {
+      return Bad(absl::StrCat("a batch of ", batch, " cannot be measured; it lies in 1 to 1024"));
+    }
+  }
+  for (const std::int64_t size : options.sizes) {
+    if (size < kElementBytes || size % kElementBytes != 0 || size > std::int64_t{1} << 40) {
+      return Bad(absl::StrCat("a payload of ", size,
+                              " bytes cannot be measured; it is a multiple of 4 up to 2^40"));
+    }
+  }
+  if (options.topology.grid.size() > 1 &&
+      std::set(options.sizes.begin(), options.sizes.end()).size() < 2) {
+    return Bad("collectives are measured at two different sizes at least");
+  }
+  if (options.repetitions < 1 || options.repetitions > 1'000'000) {
+    return Bad(absl::StrCat(options.repetitions, " repetitions; 1 to 1000000 are possible"));
+  }
+  if (options.longest <= absl::ZeroDuration()) return Bad("longest must be positive");
+  return absl::OkStatus();
+}
+
+std::int64_t MostMeasurements(const MeasureOptions& options) {
+  const ProcessGrid& grid = options.topology.grid;
+  const std::size_t groups = grid.size() == 1                            ? 0
+                             : grid.nodes > 1 && grid.ranks_per_node > 1 ? 3
+                                                                         : 1;
+  return static_cast<std::int64_t>(
+      2 * Shapes(options).size() * std::set(options.batches.begin(), options.batches.end()).size() +
+      groups * kKinds.size() * std::set(options.sizes.begin(), options.sizes.end()).size());
+}
+
 ProfileFingerprint FingerprintOf(const Device& device, std::string_view transport,
                                  const Topology& topology) {
   const DeviceIdentity identity = device.identity();
@@ -299,7 +305,12 @@ ProfileFingerprint FingerprintOf(const Device& device, std::string_view transpor
 
 absl::StatusOr<CostProfile> MeasureCosts(Device& device, Transport& transport,
                                          const MeasureOptions& options) {
-  WEFT_RETURN_IF_ERROR(Check(options, transport));
+  WEFT_RETURN_IF_ERROR(Validate(options));
+  const ProcessGrid& grid = options.topology.grid;
+  if (grid.size() != transport.size()) {
+    return Bad(absl::StrCat("a grid of ", grid.nodes, " nodes of ", grid.ranks_per_node,
+                            " ranks against a transport of ", transport.size()));
+  }
   WEFT_ASSIGN_OR_RETURN(const auto ranks, Communicators::Create(options.name, device, transport));
   CostProfile profile;
   WEFT_RETURN_IF_ERROR(Identify(device, transport, *ranks, options, profile));
@@ -310,7 +321,6 @@ absl::StatusOr<CostProfile> MeasureCosts(Device& device, Transport& transport,
       WEFT_RETURN_IF_ERROR(measurer.Compute(kind, rows, cols));
     }
   }
-  const ProcessGrid& grid = options.topology.grid;
   if (grid.size() > 1) {
     WEFT_RETURN_IF_ERROR(measurer.Collectives(GroupClass::kWorld, grid.World()));
   }

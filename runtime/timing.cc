@@ -9,6 +9,9 @@
 namespace weft::runtime {
 namespace {
 
+// Fewer have no median that one disturbance leaves alone.
+constexpr double kFewestRepetitions = 3;
+
 // The p-quantile of an ascending list.
 double Quantile(const std::vector<double>& sorted, double p) {
   const double place = p * static_cast<double>(sorted.size() - 1);
@@ -67,8 +70,10 @@ absl::StatusOr<Timing> Timer::Measure(const std::string& what, const absl::Statu
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> first,
                         Slowest(Repeat(1, align, work), what));
   // The same number on all ranks.
+  const auto most = static_cast<double>(options_.repetitions);
   const double fit = absl::ToDoubleNanoseconds(options_.longest) / static_cast<double>(first[0]);
-  const int repetitions = static_cast<int>(std::clamp(fit, 1.0, 1.0 * options_.repetitions));
+  const int repetitions =
+      static_cast<int>(std::clamp(fit, std::min(kFewestRepetitions, most), most));
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> nanos,
                         Slowest(Repeat(repetitions, align, work), what));
   std::vector<double> seconds;

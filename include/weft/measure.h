@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "weft/communicator.h"
@@ -35,15 +36,22 @@ struct MeasureOptions {
   // unless the world has one rank, which has no collectives.
   std::vector<std::int64_t> sizes = {4096, 32768, 262144, 2097152, 8388608};
   int repetitions = 9;  // of each measurement, after one that is not counted
-  // What takes long is measured less often: repetitions end after about this time, and batches of a
-  // shape beyond the first one that takes longer are left out.
+  // What takes long is measured less often: repetitions end after about this time, but three are
+  // made, and batches of a shape beyond the first one that takes longer are left out.
   absl::Duration longest = absl::Seconds(1);
   // Batches whose matrices and workspace take more memory on a rank are left out, the smallest
   // batch never.
-  std::int64_t memory_bytes = std::int64_t{1} << 30;
+  std::int64_t memory_bytes = std::int64_t{1} << 28;
   // Called before each measurement with what it is, on every rank. May be empty.
   std::function<void(const std::string&)> on_sample;
 };
+
+// InvalidArgument with one sentence that names the option. MeasureCosts() also checks that the grid
+// has the transport's size.
+absl::Status Validate(const MeasureOptions& options);
+
+// How often on_sample is called at most.
+std::int64_t MostMeasurements(const MeasureOptions& options);
 
 // Collective, blocking, on all ranks of the transport, which nothing else uses meanwhile. Every
 // rank gets the same profile. Times are taken in the stream, on the device's clock.
