@@ -15,20 +15,23 @@ constexpr double kMostLatency = 1e8;
 constexpr double kLeastBandwidth = 1e-4;
 constexpr double kMostBandwidth = 1e9;
 
-absl::Status CheckLink(const char* name, const Link& link) {
+absl::Status CheckBandwidth(const std::string& name, double bandwidth) {
   // Written so that NaN is refused.
+  if (bandwidth == 0 || (bandwidth >= kLeastBandwidth && bandwidth <= kMostBandwidth)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("topology: ", name, " is ", bandwidth,
+                                                 ", neither 0 nor in [", kLeastBandwidth, ", ",
+                                                 kMostBandwidth, "]"));
+}
+
+absl::Status CheckLink(const char* name, const Link& link) {
   if (!(link.latency_us >= 0 && link.latency_us <= kMostLatency)) {
     return absl::InvalidArgumentError(absl::StrCat("topology: ", name, ".latency_us is ",
                                                    link.latency_us, ", not in [0, ", kMostLatency,
                                                    "]"));
   }
-  const double bandwidth = link.gigabytes_per_second;
-  if (!(bandwidth == 0 || (bandwidth >= kLeastBandwidth && bandwidth <= kMostBandwidth))) {
-    return absl::InvalidArgumentError(absl::StrCat("topology: ", name, ".gigabytes_per_second is ",
-                                                   bandwidth, ", neither 0 nor in [",
-                                                   kLeastBandwidth, ", ", kMostBandwidth, "]"));
-  }
-  return absl::OkStatus();
+  return CheckBandwidth(absl::StrCat(name, ".gigabytes_per_second"), link.gigabytes_per_second);
 }
 
 absl::Status AtLeast(const char* name, int value, int least) {
@@ -37,7 +40,28 @@ absl::Status AtLeast(const char* name, int value, int least) {
       absl::StrCat("topology: ", name, " is ", value, ", not >= ", least));
 }
 
+absl::Status CheckPerNode(const char* name, int value, int least) {
+  WEFT_RETURN_IF_ERROR(AtLeast(name, value, least));
+  if (value <= kMostRanks) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("topology: ", name, " is ", value, ", more than ", kMostRanks));
+}
+
 }  // namespace
+
+std::string_view Name(LinkClass link_class) {
+  switch (link_class) {
+    case LinkClass::kPcie:
+      return "pcie";
+    case LinkClass::kPcieSwitch:
+      return "pcie-switch";
+    case LinkClass::kNvlink:
+      return "nvlink";
+    case LinkClass::kShm:
+      return "shm";
+  }
+  return "unknown";
+}
 
 absl::Status Validate(const Topology& topology) {
   const ProcessGrid& grid = topology.grid;
@@ -49,9 +73,18 @@ absl::Status Validate(const Topology& topology) {
                                                    grid.ranks_per_node, " ranks are more than the ",
                                                    kMostRanks, " ranks supported"));
   }
-  WEFT_RETURN_IF_ERROR(AtLeast("nics_per_node", topology.nics_per_node, 0));
+  WEFT_RETURN_IF_ERROR(CheckPerNode("nics_per_node", topology.nics_per_node, 0));
   WEFT_RETURN_IF_ERROR(CheckLink("intra", topology.intra));
-  return CheckLink("inter", topology.inter);
+  WEFT_RETURN_IF_ERROR(CheckLink("inter", topology.inter));
+  if (topology.intra_class > LinkClass::kShm) {
+    return absl::InvalidArgumentError(absl::StrCat("topology: intra_class is ",
+                                                   static_cast<int>(topology.intra_class),
+                                                   ", which names no link class"));
+  }
+  WEFT_RETURN_IF_ERROR(
+      CheckPerNode("root_complexes_per_node", topology.root_complexes_per_node, 1));
+  return CheckBandwidth("root_complex_gigabytes_per_second",
+                        topology.root_complex_gigabytes_per_second);
 }
 
 }  // namespace weft

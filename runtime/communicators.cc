@@ -30,16 +30,16 @@ absl::Status Communicators::CreateFor(const Plan& plan) {
   by_group_.assign(plan.groups.size(), nullptr);
   for (std::size_t i = 0; i < plan.groups.size(); ++i) {
     const Group& group = plan.groups[i];
-    const bool member =
-        std::binary_search(group.ranks.begin(), group.ranks.end(), transport_.rank());
-    if (!carries[i] || !member || group.ranks.size() < 2) continue;
-    if (static_cast<int>(group.ranks.size()) == transport_.size()) {
+    const int part = carries[i] ? group.PartOf(transport_.rank()) : -1;
+    if (part < 0 || group.parts[part].size() < 2) continue;
+    const std::vector<int>& ranks = group.parts[part];
+    if (static_cast<int>(ranks.size()) == transport_.size()) {
       by_group_[i] = world_.get();
       continue;
     }
     WEFT_ASSIGN_OR_RETURN(
         auto communicator,
-        transport_.CreateCommunicator(absl::StrCat(prefix_, " ", group.name), group.ranks));
+        transport_.CreateCommunicator(absl::StrCat(prefix_, " ", group.PartName(part)), ranks));
     by_group_[i] = communicator.get();
     owned_.push_back(std::move(communicator));
     WEFT_RETURN_IF_ERROR(by_group_[i]->Barrier(*stream_, {"", "warm-up"}));

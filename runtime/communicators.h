@@ -22,11 +22,11 @@ class Communicators {
                                                                Device& device,
                                                                Transport& transport);
 
-  // Creates, one after another and in the plan's order, those of the plan's other groups that this
-  // rank is in and that carry a collective; runs a barrier on each.
+  // Creates, one after another and in the plan's order, those of the parts of the plan's other
+  // groups that this rank is in and that carry a collective; runs a barrier on each.
   absl::Status CreateFor(const Plan& plan);
 
-  // Null for groups without one.
+  // Of the part that this rank is in; null for groups without one.
   Communicator* of(std::int32_t group) const { return by_group_[group]; }
 
   // Collective, blocking: every rank's text, in rank order, on every rank.

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/string_view.h"
+#include "runtime/op_text.h"
 
 namespace weft::runtime {
 namespace {
@@ -41,22 +42,25 @@ std::vector<Decision> DecisionLog::Entries() const {
   return entries;
 }
 
-std::string Describe(const std::vector<Decision>& decisions, const Plan& plan) {
+std::string Describe(const std::vector<Decision>& decisions, const Plan& plan, int rank) {
   std::string text;
   const Nanos origin = decisions.empty() ? 0 : decisions.front().time;
   for (const Decision& decision : decisions) {
     absl::StrAppendFormat(&text, "%+.3f ms step %d ", 1e-6 * (decision.time - origin),
                           decision.step);
-    const std::string matrix =
-        decision.matrix >= 0 ? absl::StrCat(" '", plan.matrices[decision.matrix].name, "'") : "";
     if (decision.op < 0) {
-      absl::StrAppend(&text, What(decision.what), matrix, "\n");
+      absl::StrAppend(&text, What(decision.what), " '", plan.matrices[decision.matrix].name, "'\n");
       continue;
     }
     const Op& op = plan.ops[decision.op];
     absl::StrAppend(&text, View(Name(decision.lane)), " ", What(decision.what), " ",
-                    View(Name(op.kind)), matrix, " ", decision.bytes, " bytes op ", decision.op);
-    if (IsCollective(op.kind)) absl::StrAppend(&text, " on '", plan.groups[op.group].name, "'");
+                    View(Name(op.kind)));
+    if (op.matrix >= 0) absl::StrAppend(&text, " ", NamesOf(plan, op));
+    absl::StrAppend(&text, " ", decision.bytes, " bytes op ", decision.op);
+    if (IsCollective(op.kind)) {
+      const Group& group = plan.groups[op.group];
+      absl::StrAppend(&text, " on '", group.PartName(group.PartOf(rank)), "'");
+    }
     absl::StrAppend(&text, "\n");
   }
   return text;

@@ -28,6 +28,6 @@ class DecisionLog {
 };
 
 // "step 3 inter issued reduce 'blk.0.wq' 65536 bytes op 17", times relative to the first entry.
-std::string Describe(const std::vector<Decision>& decisions, const Plan& plan);
+std::string Describe(const std::vector<Decision>& decisions, const Plan& plan, int rank);
 
 }  // namespace weft::runtime

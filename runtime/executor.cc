@@ -8,6 +8,7 @@
 #include "base/deadline.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "runtime/op_text.h"
 
 namespace weft::runtime {
 namespace {
@@ -51,6 +52,8 @@ void Executor::BuildLocalOps() {
       lanes_[lane].push_back(local_of[id]);
       LocalOp local;
       local.id = id;
+      const Op& op = plan.ops[id];
+      if (IsCollective(op.kind)) local.bytes = PayloadBytes(plan, op, context_.rank);
       for (auto& event : local.event) event = context_.device.CreateEvent();
       ops_.push_back(std::move(local));
     }
@@ -68,9 +71,12 @@ void Executor::BuildLocalOps() {
     ops_[i].after = other_lanes(op.after, op.lane);
     ops_[i].after_previous = other_lanes(op.after_previous, op.lane);
     if (op.source == Slot::kGradient) {
-      matrices_[op.matrix].gradient_readers.push_back(static_cast<int>(i));
+      for (const std::int32_t m : MatricesOf(ops_[i])) {
+        matrices_[m].gradient_readers.push_back(static_cast<int>(i));
+      }
     }
   }
+  arguments_.resize(plan.matrices.size());
   counters_.resize(plan.matrices.size());
   for (std::size_t i = 0; i < counters_.size(); ++i) {
     counters_[i].name = plan.matrices[i].name;
@@ -88,9 +94,10 @@ void Executor::MapStages() {
   for (auto& stages : last) stages.fill(-1);
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const Op& op = OpOf(ops_[i]);
-    if (op.matrix < 0) continue;
-    int& known = last[op.matrix][static_cast<int>(op.stage)];
-    if (known < 0 || ops_[known].id < ops_[i].id) known = static_cast<int>(i);
+    for (const std::int32_t m : MatricesOf(ops_[i])) {
+      int& known = last[m][static_cast<int>(op.stage)];
+      if (known < 0 || ops_[known].id < ops_[i].id) known = static_cast<int>(i);
+    }
   }
   for (std::size_t m = 0; m < matrices_.size(); ++m) {
     // A stage without work here is reached with the next that has some, else with the one before.
@@ -104,7 +111,8 @@ void Executor::MapStages() {
     }
     WEFT_CHECK(last[m][kStageCount - 1] >= 0) << "no op for " << counters_[m].name;
     for (int stage = 1; stage < kStageCount; ++stage) {
-      ops_[last[m][stage]].completes.push_back(static_cast<Stage>(stage));
+      ops_[last[m][stage]].completes.emplace_back(static_cast<std::int32_t>(m),
+                                                  static_cast<Stage>(stage));
     }
     matrices_[m].last_op = last[m][kStageCount - 1];
     ops_[matrices_[m].last_op].delivers = true;
@@ -155,17 +163,21 @@ void Executor::Announce(std::int32_t matrix, std::shared_ptr<JobState> job, doub
   MatrixState& state = matrices_[matrix];
   state.job = std::move(job);
   state.announced_step = step_;
-  state.lr = lr;
-  state.weight_decay = weight_decay;
+  arguments_[matrix] = {lr, weight_decay, context_.verdict.control(step_, matrix),
+                        context_.verdict.norm(matrix)};
   context_.decisions.Add({context_.device.clock().Now(), step_, Decision::What::kSubmitted, -1,
                           matrix, Lane::kCompute, 0});
 }
 
 bool Executor::Ready(const LocalOp& local) const {
   const Op& op = OpOf(local);
-  const bool fired =
-      op.trigger == Trigger::kStepClosed ? closed_ : matrices_[op.matrix].announced_step == step_;
-  if (!fired) return false;
+  if (op.trigger == Trigger::kStepClosed) {
+    if (!closed_) return false;
+  } else {
+    for (const std::int32_t m : MatricesOf(local)) {
+      if (matrices_[m].announced_step != step_) return false;
+    }
+  }
   return std::all_of(local.after.begin(), local.after.end(),
                      [&](int before) { return ops_[before].issued_step == step_; });
 }
@@ -193,17 +205,14 @@ void Executor::Issue(int index) {
   for (const int before : local.after) stream.Wait(*ops_[before].event[parity]);
   for (const int before : local.after_previous) stream.Wait(*ops_[before].event[1 - parity]);
   StepArguments arguments;
-  std::shared_ptr<JobState> job;
+  Jobs jobs;
   arguments.step = step_;
+  arguments.matrices = arguments_;
   arguments.verdict = context_.verdict.values(step_);
   arguments.verdict_count = context_.verdict.value_count();
-  if (op.matrix >= 0) {
-    const MatrixState& state = matrices_[op.matrix];
-    arguments.lr = state.lr;
-    arguments.weight_decay = state.weight_decay;
-    arguments.control = context_.verdict.control(step_, op.matrix);
-    arguments.norm = context_.verdict.norm(op.matrix);
-    job = state.job;
+  for (const std::int32_t m : MatricesOf(local)) {
+    const MatrixState& state = matrices_[m];
+    jobs.push_back(state.job);
     if (op.source == Slot::kGradient && state.staged_in_stream) stream.Wait(*state.staged);
   }
   if (op.target == Slot::kWeight && caller_waits_) stream.Wait(*caller_event_);
@@ -237,11 +246,11 @@ void Executor::Issue(int index) {
   stream.RecordTime(&local.end[parity]);
   stream.Record(*local.event[parity]);
   local.issued_step = step_;
-  if (job != nullptr) {
-    for (const Stage stage : local.completes) job->MarkIssued(stage, local.event[parity]);
+  for (const auto& [matrix, stage] : local.completes) {
+    JobOf(local, jobs, matrix)->MarkIssued(stage, local.event[parity]);
   }
-  stream.EnqueueAlways([this, index, step, job = std::move(job)](const absl::Status& status) {
-    Finished(index, step, job, status);
+  stream.EnqueueAlways([this, index, step, jobs = std::move(jobs)](const absl::Status& status) {
+    Finished(index, step, jobs, status);
   });
 }
 
@@ -266,7 +275,12 @@ void Executor::WaitDelivered(std::int32_t matrix, Stream& stream) {
 void Executor::LogDecision(Decision::What what, std::int64_t step, const LocalOp& local) {
   const Op& op = OpOf(local);
   context_.decisions.Add(
-      {context_.device.clock().Now(), step, what, local.id, op.matrix, op.lane, op.bytes});
+      {context_.device.clock().Now(), step, what, local.id, op.matrix, op.lane, local.bytes});
+}
+
+JobState* Executor::JobOf(const LocalOp& local, const Jobs& jobs, std::int32_t matrix) const {
+  const absl::Span<const std::int32_t> matrices = MatricesOf(local);
+  return jobs[std::lower_bound(matrices.begin(), matrices.end(), matrix) - matrices.begin()].get();
 }
 
 void Executor::Started(int index, std::int64_t step) {
@@ -277,16 +291,12 @@ void Executor::Started(int index, std::int64_t step) {
 
 absl::Status Executor::InContext(const Op& op, std::int64_t step,
                                  const absl::Status& status) const {
-  const std::string what =
-      op.matrix >= 0 ? absl::StrCat("matrix '", context_.plan.matrices[op.matrix].name, "'")
-                     : std::string("the step");
-  return absl::Status(status.code(),
-                      absl::StrCat("rank ", context_.rank, ": ", View(Name(op.kind)), " of ", what,
-                                   " in step ", step, ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat("rank ", context_.rank, ": ", View(Name(op.kind)),
+                                                  " of ", SubjectOf(context_.plan, op), " in step ",
+                                                  step, ": ", status.message()));
 }
 
-void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
-                        absl::Status status) {
+void Executor::Finished(int index, std::int64_t step, const Jobs& jobs, absl::Status status) {
   const LocalOp& local = ops_[index];
   const Op& op = OpOf(local);
   const int parity = Parity(step);
@@ -296,15 +306,16 @@ void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobS
   } else {
     const bool judged = op.trigger == Trigger::kStepClosed;
     const absl::Status outcome = judged ? context_.verdict.status(step) : absl::OkStatus();
-    context_.recorder.AddOp(step, op, local.begin[parity], local.end[parity], local.delivers);
-    if (op.matrix >= 0) Count(op, step);
+    context_.recorder.AddOp(step, op, local.bytes, local.begin[parity], local.end[parity],
+                            local.delivers);
+    Count(local, step);
     if (context_.trace != nullptr) {
       context_.trace->Add(Trace::OpSpan{step, local.id, local.begin[parity], local.end[parity]});
     }
     status = outcome;
   }
-  if (job != nullptr) {
-    for (const Stage stage : local.completes) job->MarkReached(stage, status);
+  for (const auto& [matrix, stage] : local.completes) {
+    JobOf(local, jobs, matrix)->MarkReached(stage, status);
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   running_[static_cast<int>(op.lane)] = -1;
@@ -316,22 +327,31 @@ void Executor::Finished(int index, std::int64_t step, const std::shared_ptr<JobS
   }
 }
 
-void Executor::Count(const Op& op, std::int64_t step) {
+void Executor::Count(const LocalOp& local, std::int64_t step) {
+  const Op& op = OpOf(local);
   const std::lock_guard<std::mutex> lock(mutex_);
-  MatrixCounters& counters = counters_[op.matrix];
-  if (IsCollective(op.kind)) {
-    ++counters.collectives;
-    counters.bytes += op.bytes;
+  for (const std::int32_t m : MatricesOf(local)) {
+    MatrixCounters& counters = counters_[m];
+    if (IsCollective(op.kind)) {
+      ++counters.collectives;
+      counters.bytes += op.set < 0 ? local.bytes : ShareOf(op, m);
+    }
+    if (op.trigger != Trigger::kStepClosed) continue;
+    if (context_.verdict.had_gradient(step, m)) {
+      counters.last_gradient_step = std::max(counters.last_gradient_step, step);
+    }
+    if (context_.verdict.skipped(step, m)) continue;
+    if (op.kind == OpKind::kOrthogonalize) ++counters.ns_runs;
+    if (op.kind == OpKind::kApply || op.kind == OpKind::kElementwise ||
+        op.kind == OpKind::kCustom) {
+      ++counters.updates;
+    }
   }
-  if (op.trigger != Trigger::kStepClosed) return;
-  if (context_.verdict.had_gradient(step, op.matrix)) {
-    counters.last_gradient_step = std::max(counters.last_gradient_step, step);
-  }
-  if (context_.verdict.skipped(step, op.matrix)) return;
-  if (op.kind == OpKind::kOrthogonalize) ++counters.ns_runs;
-  if (op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom) {
-    ++counters.updates;
-  }
+}
+
+std::int64_t Executor::ShareOf(const Op& op, std::int32_t matrix) const {
+  const PlanMatrix& its = context_.plan.matrices[matrix];
+  return its.rows * its.cols * static_cast<std::int64_t>(SizeOf(SlotType(its, op.source)));
 }
 
 bool Executor::CollectiveRunning() const {
@@ -346,7 +366,7 @@ std::string Executor::DescribeRunning() const {
     const Op& op = OpOf(ops_[index]);
     absl::StrAppend(&text, text.empty() ? "its " : ", ", View(Name(op.lane)), " lane is at ",
                     View(Name(op.kind)));
-    if (op.matrix >= 0) absl::StrAppend(&text, " of matrix '", counters_[op.matrix].name, "'");
+    if (op.matrix >= 0) absl::StrAppend(&text, " of ", SubjectOf(context_.plan, op));
   }
   return text.empty() ? "nothing runs on its lanes" : text;
 }

@@ -10,11 +10,14 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "runtime/decision_log.h"
 #include "runtime/job_state.h"
 #include "runtime/memory.h"
@@ -104,7 +107,8 @@ class Executor {
     std::array<std::shared_ptr<Event>, 2> event;
     std::array<Nanos, 2> begin = {};
     std::array<Nanos, 2> end = {};
-    std::vector<Stage> completes;
+    std::int64_t bytes = 0;                                 // collectives: payload here
+    std::vector<std::pair<std::int32_t, Stage>> completes;  // stages of matrices
     bool delivers = false;
     std::int64_t issued_step = -1;
   };
@@ -116,24 +120,29 @@ class Executor {
     bool staged_in_stream = false;
     std::int64_t announced_step = -1;
     std::shared_ptr<JobState> job;
-    double lr = 0;
-    double weight_decay = 0;
   };
+  // The jobs of an op's matrices, in their order.
+  using Jobs = absl::InlinedVector<std::shared_ptr<JobState>, 1>;
 
   void BuildLocalOps();
   void MapStages();
   bool Ready(const LocalOp& local) const;
   void Issue(int index);
   void Started(int index, std::int64_t step);
-  void Finished(int index, std::int64_t step, const std::shared_ptr<JobState>& job,
-                absl::Status status);
-  void Count(const Op& op, std::int64_t step);
+  void Finished(int index, std::int64_t step, const Jobs& jobs, absl::Status status);
+  void Count(const LocalOp& local, std::int64_t step);
   // The same for the event of `what` of `matrix`.
   absl::Status AwaitEvent(const Event& event, const char* what, std::int32_t matrix);
   absl::Status InContext(const Op& op, std::int64_t step, const absl::Status& status) const;
   std::string DescribeRunning() const;
   bool CollectiveRunning() const;
   const Op& OpOf(const LocalOp& local) const { return context_.plan.ops[local.id]; }
+  absl::Span<const std::int32_t> MatricesOf(const LocalOp& local) const {
+    return weft::MatricesOf(context_.plan, OpOf(local));
+  }
+  // Bytes that a bucket's collective carries of one matrix.
+  std::int64_t ShareOf(const Op& op, std::int32_t matrix) const;
+  JobState* JobOf(const LocalOp& local, const Jobs& jobs, std::int32_t matrix) const;
   Stream& stream_of(Lane lane) const { return *streams_[static_cast<int>(lane)]; }
   void LogDecision(Decision::What what, std::int64_t step, const LocalOp& local);
 
@@ -142,6 +151,7 @@ class Executor {
   std::array<std::vector<int>, kLaneCount> lanes_;
   std::array<std::size_t, kLaneCount> cursor_ = {};
   std::vector<MatrixState> matrices_;
+  std::vector<MatrixArguments> arguments_;  // by matrix, of the open step
   std::unique_ptr<Event> caller_event_;
   bool caller_waits_ = false;
   bool closed_ = false;

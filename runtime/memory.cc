@@ -40,19 +40,20 @@ absl::StatusOr<std::unique_ptr<Memory>> Memory::Create(Device& device, const Pla
     return memory->buffers_.back().get();
   };
 
+  const RankBuffers layout = BuffersOfRank(plan, rank);
+  std::vector<std::byte*> buffers(plan.buffers);
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    const auto matrix = static_cast<std::int32_t>(i);
     for (int s = 1; s < kSlotCount; ++s) {
-      const Slot slot = static_cast<Slot>(s);
-      if (slot == Slot::kWeight) {
+      const std::int32_t index = plan.matrices[i].buffers[s];
+      if (static_cast<Slot>(s) == Slot::kWeight) {
         memory->slots_[i][s] = specs[i].weight;
-        continue;
+      } else if (index >= 0 && layout.bytes[index] > 0) {
+        if (buffers[index] == nullptr) {
+          WEFT_ASSIGN_OR_RETURN(Buffer * buffer, allocate(specs[i].name, layout.bytes[index]));
+          buffers[index] = buffer->as<std::byte>();
+        }
+        memory->slots_[i][s] = buffers[index] + layout.offsets[i][s];
       }
-      const std::size_t bytes = SlotRows(plan, matrix, slot, rank) * specs[i].cols *
-                                SizeOf(SlotType(plan.matrices[i], slot));
-      if (bytes == 0) continue;
-      WEFT_ASSIGN_OR_RETURN(Buffer * buffer, allocate(specs[i].name, bytes));
-      memory->slots_[i][s] = buffer->data();
     }
   }
   for (const auto& lane : plan.lanes[rank]) {

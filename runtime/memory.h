@@ -1,4 +1,4 @@
-// The device memory of one rank: a buffer per matrix and slot, and optimizer state.
+// The device memory of one rank: the plan's buffers, and optimizer state.
 #pragma once
 
 #include <array>
@@ -17,13 +17,14 @@ namespace weft::runtime {
 
 class Memory {
  public:
-  // Allocates what SlotRows() says, and state where a rule runs, cleared. ResourceExhausted names
-  // the matrix. `device` must outlive it.
+  // Allocates what BuffersOfRank() says, and state where a rule runs, cleared. ResourceExhausted
+  // names the matrix. `device` must outlive it.
   static absl::StatusOr<std::unique_ptr<Memory>> Create(Device& device, const Plan& plan,
                                                         const std::vector<MatrixSpec>& specs,
                                                         int rank);
 
-  // Null where the rank has no such buffer. kWeight is the trainer's memory.
+  // Null where the rank has no such buffer; where it has no rows of it, it may be another's.
+  // kWeight is the trainer's memory.
   void* slot(std::int32_t matrix, Slot slot) const {
     return slots_[matrix][static_cast<int>(slot)];
   }

@@ -26,11 +26,15 @@ absl::StatusOr<std::unique_ptr<OpIssuer>> OpIssuer::Create(Device& device, const
 
 absl::Status OpIssuer::PrepareKernels() {
   by_matrix_.assign(specs_.size(), nullptr);
-  // Matrices of one shape and one set of options share a prepared run.
+  // Matrices (or batches of one size) of one shape and one set of options share a prepared run.
   const auto same = [](const NewtonSchulzOptions& a, const NewtonSchulzOptions& b) {
     return a.coefficients.triples == b.coefficients.triples && a.iterations == b.iterations &&
            a.operand_type == b.operand_type && a.segments == b.segments &&
            a.norm_floor == b.norm_floor && a.clamp_to_floor == b.clamp_to_floor;
+  };
+  const auto batch_of = [&](std::int32_t m) {
+    const std::int32_t batch = plan_.matrices[m].batch;
+    return batch < 0 ? std::int64_t{1} : static_cast<std::int64_t>(plan_.sets[batch].size());
   };
   std::vector<std::int32_t> representative;
   std::size_t workspace_bytes = 0;
@@ -43,14 +47,15 @@ absl::Status OpIssuer::PrepareKernels() {
         std::find_if(representative.begin(), representative.end(), [&](std::int32_t other) {
           const MatrixSpec& known = specs_[other];
           return known.rows == spec.rows && known.cols == spec.cols &&
+                 batch_of(other) == batch_of(op.matrix) &&
                  same(std::get<MuonOptions>(known.rule).newton_schulz, options);
         });
     if (found != representative.end()) {
       by_matrix_[op.matrix] = by_matrix_[*found];
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(auto run,
-                          update::NewtonSchulz::Create(device_, options, spec.rows, spec.cols));
+    WEFT_ASSIGN_OR_RETURN(auto run, update::NewtonSchulz::Create(device_, options, spec.rows,
+                                                                 spec.cols, batch_of(op.matrix)));
     workspace_bytes = std::max(workspace_bytes, run->workspace_bytes());
     by_matrix_[op.matrix] = run.get();
     newton_schulz_.push_back(std::move(run));
@@ -78,29 +83,22 @@ void OpIssuer::PrepareExtents() {
     for (const std::int32_t id : lane) {
       const Op& op = plan_.ops[id];
       if (op.kind == OpKind::kVerdict) continue;
-      const PlanMatrix& matrix = plan_.matrices[op.matrix];
-      const auto width = static_cast<std::int64_t>(SizeOf(SlotType(matrix, op.source)));
       Extent extent;
-      switch (op.kind) {
-        case OpKind::kAllGather:
-        case OpKind::kGather:
-          extent.per_member = PerMember(op, op.source, width);
-          break;
-        case OpKind::kScatter:
-          extent.per_member = PerMember(op, op.target, width);
-          break;
-        case OpKind::kReduceScatter:
-          extent.per_member = PerMember(op, op.target, 1);
-          break;
-        default:
-          if (IsCollective(op.kind)) break;
-          if (op.kind == OpKind::kCheckGradient) {
-            extent.elements = SlotRows(plan_, op.matrix, op.source, rank_) * matrix.cols;
-            extent.source = static_cast<const std::byte*>(memory_.slot(op.matrix, op.source));
-            break;
-          }
-          extent.elements = SlotRows(plan_, op.matrix, op.target, rank_) * matrix.cols;
-          extent.source = OwnRows(op);
+      const auto width =
+          static_cast<std::int64_t>(SizeOf(SlotType(plan_.matrices[op.matrix], op.source)));
+      for (const std::int32_t m : MatricesOf(plan_, op)) {
+        const PlanMatrix& matrix = plan_.matrices[m];
+        extent.elements += matrix.rows * matrix.cols;
+        if (IsCollective(op.kind)) continue;
+        const Slot written = op.target == Slot::kNone ? op.source : op.target;
+        extent.rows.push_back({SlotRows(plan_, m, written, rank_) * matrix.cols, OwnRows(op, m)});
+      }
+      if (op.kind == OpKind::kAllGather || op.kind == OpKind::kGather) {
+        extent.per_member = PerMember(op, op.source, width);
+      } else if (op.kind == OpKind::kScatter) {
+        extent.per_member = PerMember(op, op.target, width);
+      } else if (op.kind == OpKind::kReduceScatter) {
+        extent.per_member = PerMember(op, op.target, 1);
       }
       extents_[id] = std::move(extent);
     }
@@ -112,12 +110,23 @@ absl::Status OpIssuer::Issue(std::int32_t id, Stream& stream, const StepArgument
   if (op.kind == OpKind::kVerdict) return IssueVerdict(op, stream, arguments);
   const Extent& extent = extents_.at(id);
   if (IsCollective(op.kind)) return IssueCollective(op, extent, stream);
-  return IssueCompute(op, extent, stream, arguments);
+  if (op.kind == OpKind::kCustom) return IssueCustom(op, stream, arguments);
+  if (op.kind == OpKind::kOrthogonalize) {
+    return by_matrix_[op.matrix]->Enqueue(
+        stream, static_cast<const float*>(memory_.slot(op.matrix, op.source)),
+        static_cast<float*>(memory_.slot(op.matrix, op.target)), workspace_->data());
+  }
+  const absl::Span<const std::int32_t> matrices = MatricesOf(plan_, op);
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(IssueCompute(op, matrices[i], extent.rows[i], stream, arguments));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::int64_t> OpIssuer::PerMember(const Op& op, Slot slot, std::int64_t unit) const {
   std::vector<std::int64_t> counts;
-  for (const int member : plan_.groups[op.group].ranks) {
+  const Group& group = plan_.groups[op.group];
+  for (const int member : group.parts[group.PartOf(rank_)]) {
     counts.push_back(SlotRows(plan_, op.matrix, slot, member) * plan_.matrices[op.matrix].cols *
                      unit);
   }
@@ -141,43 +150,40 @@ absl::Status OpIssuer::IssueCollective(const Op& op, const Extent& extent, Strea
   const auto width = static_cast<std::int64_t>(SizeOf(dtype));
   const void* source = memory_.slot(op.matrix, op.source);
   void* target = memory_.slot(op.matrix, op.target);
-  const std::vector<int>& ranks = plan_.groups[op.group].ranks;
-  const int root =
-      static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), op.root) - ranks.begin());
   switch (op.kind) {
     case OpKind::kAllReduce:
-      return communicator->AllReduce(stream, source, target, matrix.rows * matrix.cols, dtype,
-                                     ReduceOp::kSum, tag);
+      return communicator->AllReduce(stream, source, target, extent.elements, dtype, ReduceOp::kSum,
+                                     tag);
     case OpKind::kReduce:
-      return communicator->Reduce(stream, source, target, matrix.rows * matrix.cols, dtype,
-                                  ReduceOp::kSum, root, tag);
+      return communicator->Reduce(stream, source, target, extent.elements, dtype, ReduceOp::kSum,
+                                  op.root, tag);
     case OpKind::kBroadcast:
-      return communicator->Broadcast(stream, target, matrix.rows * matrix.cols * width, root, tag);
+      return communicator->Broadcast(stream, target, extent.elements * width, op.root, tag);
     case OpKind::kAllGather:
       return communicator->AllGatherV(stream, source, target, extent.per_member, tag);
     case OpKind::kReduceScatter:
       return communicator->ReduceScatterV(stream, source, target, extent.per_member, dtype,
                                           ReduceOp::kSum, tag);
     case OpKind::kGather:
-      return communicator->GatherV(stream, source, target, extent.per_member, root, tag);
+      return communicator->GatherV(stream, source, target, extent.per_member, op.root, tag);
     case OpKind::kScatter:
-      return communicator->ScatterV(stream, source, target, extent.per_member, root, tag);
+      return communicator->ScatterV(stream, source, target, extent.per_member, op.root, tag);
     default:
       return absl::InternalError("not a collective");
   }
 }
 
-float OpIssuer::GradientScale(const Op& op) const {
-  return plan_.matrices[op.matrix].gradient == GradientKind::kLocal
+float OpIssuer::GradientScale(std::int32_t m) const {
+  return plan_.matrices[m].gradient == GradientKind::kLocal
              ? 1.0f / static_cast<float>(plan_.topology.grid.size())
              : 1.0f;
 }
 
-const std::byte* OpIssuer::OwnRows(const Op& op) const {
-  const PlanMatrix& matrix = plan_.matrices[op.matrix];
-  const auto* whole = static_cast<const std::byte*>(memory_.slot(op.matrix, op.source));
-  if (SlotRows(plan_, op.matrix, op.source, rank_) ==
-      SlotRows(plan_, op.matrix, op.target, rank_)) {
+const std::byte* OpIssuer::OwnRows(const Op& op, std::int32_t m) const {
+  const PlanMatrix& matrix = plan_.matrices[m];
+  const auto* whole = static_cast<const std::byte*>(memory_.slot(m, op.source));
+  if (op.target == Slot::kNone ||
+      SlotRows(plan_, m, op.source, rank_) == SlotRows(plan_, m, op.target, rank_)) {
     return whole;
   }
   const std::int64_t rows_before = std::accumulate(
@@ -185,27 +191,24 @@ const std::byte* OpIssuer::OwnRows(const Op& op) const {
   return whole + rows_before * matrix.cols * SizeOf(SlotType(matrix, op.source));
 }
 
-absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& stream,
-                                    const StepArguments& arguments) {
-  const PlanMatrix& matrix = plan_.matrices[op.matrix];
-  const MatrixSpec& spec = specs_[op.matrix];
-  const std::int64_t count = extent.elements;
-  const void* source = extent.source;
-  void* target = memory_.slot(op.matrix, op.target);
+absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& rows, Stream& stream,
+                                    const StepArguments& in_step) {
+  const PlanMatrix& matrix = plan_.matrices[m];
+  const MatrixSpec& spec = specs_[m];
+  const MatrixArguments& arguments = in_step.matrices[m];
+  const std::int64_t count = rows.elements;
+  const void* source = rows.source;
+  void* target = memory_.slot(m, op.target);
   Math& math = device_.math();
   switch (op.kind) {
     case OpKind::kCheckGradient:
-      return math.Norm(stream, count, source, matrix.dtype, GradientScale(op), arguments.norm);
+      return math.Norm(stream, count, source, matrix.dtype, GradientScale(m), arguments.norm);
     case OpKind::kMomentum: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
-      return math.Momentum(stream, count, source, matrix.dtype, GradientScale(op),
+      return math.Momentum(stream, count, source, matrix.dtype, GradientScale(m),
                            static_cast<float>(rule.momentum), rule.nesterov,
-                           memory_.state(op.matrix).data(), static_cast<float*>(target),
-                           arguments.control);
+                           memory_.state(m).data(), static_cast<float*>(target), arguments.control);
     }
-    case OpKind::kOrthogonalize:
-      return by_matrix_[op.matrix]->Enqueue(stream, static_cast<const float*>(source),
-                                            static_cast<float*>(target), workspace_->data());
     case OpKind::kApply: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
       const double step = arguments.lr * ScaleFactor(rule.scale, matrix.rows, matrix.cols);
@@ -219,8 +222,8 @@ absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& 
       adamw.count = count;
       adamw.gradient = source;
       adamw.gradient_type = matrix.dtype;
-      adamw.gradient_scale = GradientScale(op);
-      adamw.m = memory_.state(op.matrix).data();
+      adamw.gradient_scale = GradientScale(m);
+      adamw.m = memory_.state(m).data();
       adamw.v = count > 0 ? adamw.m + count : nullptr;
       adamw.weight = target;
       adamw.weight_type = matrix.dtype;
@@ -229,12 +232,10 @@ absl::Status OpIssuer::IssueCompute(const Op& op, const Extent& extent, Stream& 
       adamw.beta2 = rule.beta2;
       adamw.eps = rule.eps;
       adamw.weight_decay = arguments.weight_decay;
-      adamw.applied_steps = memory_.applied_steps(op.matrix);
+      adamw.applied_steps = memory_.applied_steps(m);
       adamw.control = arguments.control;
       return math.AdamW(stream, adamw);
     }
-    case OpKind::kCustom:
-      return IssueCustom(op, stream, arguments);
     case OpKind::kCopyRows:
       device_.Copy(stream, target, source, count * SizeOf(matrix.dtype));
       return absl::OkStatus();
@@ -254,12 +255,12 @@ absl::Status OpIssuer::IssueCustom(const Op& op, Stream& stream, const StepArgum
       .cols = matrix.cols,
       .dtype = matrix.dtype,
       .gradient = memory_.slot(op.matrix, op.source),
-      .gradient_scale = GradientScale(op),
+      .gradient_scale = GradientScale(op.matrix),
       .state = memory_.state(op.matrix).data(),
       .weight = memory_.slot(op.matrix, op.target),
-      .lr = arguments.lr,
-      .weight_decay = arguments.weight_decay,
-      .control = arguments.control,
+      .lr = arguments.matrices[op.matrix].lr,
+      .weight_decay = arguments.matrices[op.matrix].weight_decay,
+      .control = arguments.matrices[op.matrix].control,
   };
   // A caller's function may throw; nothing of Weft's does.
   try {

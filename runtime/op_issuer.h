@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "runtime/communicators.h"
 #include "runtime/memory.h"
 #include "update/newton_schulz.h"
@@ -17,14 +18,18 @@
 
 namespace weft::runtime {
 
-// What differs from step to step.
+// What differs from step to step, of one matrix.
+struct MatrixArguments {
+  double lr = 0;
+  double weight_decay = 0;
+  const StepControl* control = nullptr;
+  float* norm = nullptr;  // where its check leaves its finding
+};
+
 struct StepArguments {
   std::int64_t step = 0;
-  double lr = 0;  // of the op's matrix in this step
-  double weight_decay = 0;
-  const StepControl* control = nullptr;  // of the op's matrix
-  float* norm = nullptr;                 // of the op's matrix: where its check leaves its finding
-  float* verdict = nullptr;              // device memory; kVerdict reduces it in place
+  absl::Span<const MatrixArguments> matrices;  // all of the plan's
+  float* verdict = nullptr;                    // device memory; kVerdict reduces it in place
   std::int64_t verdict_count = 0;
 };
 
@@ -40,7 +45,8 @@ class OpIssuer {
   // buffers hold before the first step. Blocks.
   absl::Status WarmUp();
 
-  // Enqueues the work of op `id` on `stream` and returns. An error enqueues nothing.
+  // Enqueues the work of op `id` on `stream` and returns. An error may leave a part of an op on
+  // several matrices enqueued; the stream is to be failed then.
   absl::Status Issue(std::int32_t id, Stream& stream, const StepArguments& arguments);
 
  private:
@@ -53,10 +59,14 @@ class OpIssuer {
         memory_(memory),
         communicators_(communicators) {}
 
-  // What an op handles here, the same in every step.
+  // What a compute op handles of a matrix here, the same in every step.
+  struct Rows {
+    std::int64_t elements = 0;          // of the target
+    const std::byte* source = nullptr;  // where the rows it handles begin
+  };
   struct Extent {
-    std::int64_t elements = 0;          // compute: of the target
-    const std::byte* source = nullptr;  // compute: where the rows it handles begin
+    std::vector<Rows> rows;     // compute: of each matrix of the op
+    std::int64_t elements = 0;  // collectives of whole matrices
     // Gathers and scatters: bytes, and reduce-scatters: elements, of each member of the group.
     std::vector<std::int64_t> per_member;
   };
@@ -65,13 +75,13 @@ class OpIssuer {
   void PrepareExtents();
   absl::Status IssueVerdict(const Op& op, Stream& stream, const StepArguments& arguments);
   absl::Status IssueCollective(const Op& op, const Extent& extent, Stream& stream);
-  absl::Status IssueCompute(const Op& op, const Extent& extent, Stream& stream,
+  absl::Status IssueCompute(const Op& op, std::int32_t m, const Rows& rows, Stream& stream,
                             const StepArguments& arguments);
   absl::Status IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments);
 
-  float GradientScale(const Op& op) const;
-  // Where the rows that `op` handles begin inside its source, which may hold more of them.
-  const std::byte* OwnRows(const Op& op) const;
+  float GradientScale(std::int32_t m) const;
+  // Where the rows of `m` that `op` handles begin inside its source, which may hold more of them.
+  const std::byte* OwnRows(const Op& op, std::int32_t m) const;
   // Elements of `slot` on each member of the op's group, times `unit`.
   std::vector<std::int64_t> PerMember(const Op& op, Slot slot, std::int64_t unit) const;
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -14,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "base/topology_fields.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
@@ -287,15 +290,17 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
 std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
                                   const RuntimeOptions& options) {
   const std::string separator(1, kFieldEnd);
-  const Topology& topology = options.topology;
   Fields fields = {"options"};
-  Add(fields, "nodes", topology.grid.nodes);
-  Add(fields, "ranks_per_node", topology.grid.ranks_per_node);
-  Add(fields, "nics_per_node", topology.nics_per_node);
-  Add(fields, "intra latency_us", Exact(topology.intra.latency_us));
-  Add(fields, "intra gigabytes_per_second", Exact(topology.intra.gigabytes_per_second));
-  Add(fields, "inter latency_us", Exact(topology.inter.latency_us));
-  Add(fields, "inter gigabytes_per_second", Exact(topology.inter.gigabytes_per_second));
+  base::VisitFields(options.topology, [&](std::string_view name, const auto& value) {
+    using Value = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, double>) {
+      Add(fields, View(name), Exact(value));
+    } else if constexpr (std::is_same_v<Value, std::string_view>) {
+      Add(fields, View(name), View(value));
+    } else {
+      Add(fields, View(name), value);
+    }
+  });
   Add(fields, "strategy", View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
   Add(fields, "missing_gradient", View(Name(options.missing_gradient)));

@@ -90,7 +90,9 @@ class RuntimeImpl final : public Runtime {
   std::vector<MatrixCounters> Counters() const override;
   std::vector<std::string> WithoutGradient(std::int64_t steps) const override;
   std::vector<Decision> Decisions() const override { return decisions_.Entries(); }
-  std::string DescribeDecisions() const override { return Describe(decisions_.Entries(), plan_); }
+  std::string DescribeDecisions() const override {
+    return Describe(decisions_.Entries(), plan_, transport_.rank());
+  }
   void AddTraceSpan(std::string name, Nanos begin, Nanos end) override {
     if (trace_ != nullptr) trace_->Add(Trace::UserSpan{std::move(name), begin, end});
   }

@@ -26,7 +26,8 @@ void StepRecorder::StepCalled(std::int64_t step, Nanos time) {
   record.last_delivered = time;
 }
 
-void StepRecorder::AddOp(std::int64_t step, const Op& op, Nanos begin, Nanos end, bool delivers) {
+void StepRecorder::AddOp(std::int64_t step, const Op& op, std::int64_t bytes, Nanos begin,
+                         Nanos end, bool delivers) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Record& record = records_[step];
   const double seconds = kSecondsPerNano * static_cast<double>(end - begin);
@@ -36,7 +37,7 @@ void StepRecorder::AddOp(std::int64_t step, const Op& op, Nanos begin, Nanos end
     if (op.kind == OpKind::kOrthogonalize) record.metrics.ns_seconds += seconds;
   } else {
     record.metrics.lane_seconds[static_cast<int>(op.lane)] += seconds;
-    record.metrics.lane_bytes[static_cast<int>(op.lane)] += op.bytes;
+    record.metrics.lane_bytes[static_cast<int>(op.lane)] += bytes;
   }
   if (delivers) record.last_delivered = std::max(record.last_delivered, end);
 }

@@ -23,7 +23,9 @@ class StepRecorder {
   void AddHostTime(std::int64_t step, Nanos duration);
   void StepCalled(std::int64_t step, Nanos time);
   // An op of the plan ran from begin to end. `delivers`: it is the last one of a matrix here.
-  void AddOp(std::int64_t step, const Op& op, Nanos begin, Nanos end, bool delivers);
+  // `bytes` is the payload on this rank.
+  void AddOp(std::int64_t step, const Op& op, std::int64_t bytes, Nanos begin, Nanos end,
+             bool delivers);
   // The caller waited for work of `step`.
   void AddWait(std::int64_t step, Nanos begin, Nanos end);
   void AddOutcome(std::int64_t step, const Outcome& outcome);

@@ -109,10 +109,15 @@ std::string Trace::ToJson(const Plan& plan, Nanos origin) const {
     const Op& op = plan.ops[span.op];
     const std::string matrix = op.matrix >= 0 ? plan.matrices[op.matrix].name : "step";
     const int tid = static_cast<int>(op.lane);
-    std::string arguments = absl::StrFormat(
-        R"("step":%d,"op":%d,"matrix":%s,"stage":"%s","group":%s,"bytes":%d)", span.step, span.op,
-        Quote(matrix), View(Name(op.stage)), Quote(plan.groups[op.group].name), op.bytes);
-    if (op.root >= 0) absl::StrAppend(&arguments, ",\"root\":", op.root);
+    const Group& group = plan.groups[op.group];
+    const int part = group.PartOf(rank_);
+    std::string arguments =
+        absl::StrFormat(R"("step":%d,"op":%d,"matrix":%s,"stage":"%s","group":%s,"bytes":%d)",
+                        span.step, span.op, Quote(matrix), View(Name(op.stage)),
+                        Quote(group.PartName(part)), PayloadBytes(plan, op, rank_));
+    if (op.root >= 0) {
+      absl::StrAppend(&arguments, ",\"root\":", group.parts[part][op.root]);
+    }
     writer.Slice(tid, absl::StrCat(View(Name(op.kind)), " ", matrix), span.begin, span.end,
                  arguments);
     for (const std::int32_t dependency : op.after) {

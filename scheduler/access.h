@@ -2,7 +2,6 @@
 // checked against.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "weft/plan.h"
@@ -14,39 +13,93 @@ using Resource = int;
 inline constexpr Resource kStateResource = kSlotCount;        // the rule's state of the matrix
 inline constexpr Resource kVerdictResource = kSlotCount + 1;  // one per rank, not per matrix
 inline constexpr Resource kCheckResource = kSlotCount + 2;    // one per rank: the checks' results
-inline constexpr int kResourceCount = kSlotCount + 3;
+inline constexpr Resource kPortResource = kSlotCount + 3;     // one per rank: its one collective
 
 struct Access {
+  std::int32_t matrix = -1;  // -1 for what there is one of per rank
   Resource resource = 0;
   bool reads = false;
   bool writes = false;
 };
-
-struct Accesses {
-  std::array<Access, 5> items;
-  int count = 0;
-
-  const Access* begin() const { return items.data(); }
-  const Access* end() const { return items.data() + count; }
-};
-
-// For a member of the op's group. Whatever runs once the step is closed reads the verdict: it
-// forbids writes of weights and state, and tells how every later stage of a job has come out.
-Accesses AccessesOf(const Op& op, int rank);
 
 inline bool IsRooted(OpKind kind) {
   return kind == OpKind::kReduce || kind == OpKind::kBroadcast || kind == OpKind::kGather ||
          kind == OpKind::kScatter;
 }
 
-// Where `resource` of `matrix` lies in an array of all resources of `matrices` matrices.
-inline std::size_t ResourceIndex(std::int32_t matrix, Resource resource) {
-  if (resource == kVerdictResource) return 0;
-  if (resource == kCheckResource) return 1;
-  return 2 + static_cast<std::size_t>(matrix) * (kSlotCount + 1) + resource;
+// How an op's kind touches its source, its target and the rule's state, on a rank that is the root
+// of its part or not.
+struct Touches {
+  bool reads_source = false;
+  bool reads_target = false;
+  bool writes_target = false;
+  bool updates_state = false;
+};
+constexpr Touches TouchesOf(OpKind kind, bool root) {
+  switch (kind) {
+    case OpKind::kAllReduce:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kOrthogonalize:
+    case OpKind::kCopyRows:
+      return {.reads_source = true, .writes_target = true};
+    case OpKind::kReduce:
+    case OpKind::kGather:
+      return {.reads_source = true, .writes_target = root};
+    case OpKind::kBroadcast:
+      return {.reads_source = root, .writes_target = !root};
+    case OpKind::kScatter:
+      return {.reads_source = root, .writes_target = true};
+    case OpKind::kVerdict:
+      return {};
+    case OpKind::kCheckGradient:
+      return {.reads_source = true};
+    case OpKind::kMomentum:
+      return {.reads_source = true, .writes_target = true, .updates_state = true};
+    case OpKind::kApply:
+      return {.reads_source = true, .reads_target = true, .writes_target = true};
+    case OpKind::kElementwise:
+    case OpKind::kCustom:
+      return {
+          .reads_source = true, .reads_target = true, .writes_target = true, .updates_state = true};
+  }
+  return {};
+}
+
+// Calls visit(Access) for everything that `op` touches on a member of its group. Whatever runs once
+// the step is closed reads the verdict: it forbids writes of weights and state, and tells how every
+// later stage of a job has come out.
+template <typename Visit>
+void ForEachAccess(const Plan& plan, const Op& op, bool root, const Visit& visit) {
+  const Touches touches = TouchesOf(op.kind, root);
+  for (const std::int32_t matrix : MatricesOf(plan, op)) {
+    if (touches.reads_source) {
+      visit(Access{matrix, static_cast<Resource>(op.source), true, false});
+    }
+    if (touches.writes_target) {
+      visit(Access{matrix, static_cast<Resource>(op.target), touches.reads_target, true});
+    }
+    if (touches.updates_state) visit(Access{matrix, kStateResource, true, true});
+  }
+  if (op.kind == OpKind::kVerdict) {
+    visit(Access{-1, kCheckResource, true, false});
+    visit(Access{-1, kVerdictResource, false, true});
+  } else if (op.trigger == Trigger::kStepClosed) {
+    visit(Access{-1, kVerdictResource, true, false});
+  }
+  if (op.kind == OpKind::kCheckGradient) visit(Access{-1, kCheckResource, false, true});
+  if (plan.limits.collectives_in_flight == 1 && IsCollective(op.kind)) {
+    visit(Access{-1, kPortResource, false, true});
+  }
+}
+
+// Where a resource lies in an array of all resources of `matrices` matrices.
+inline std::size_t ResourceIndex(const Access& access) {
+  if (access.matrix < 0) return access.resource - kVerdictResource;
+  return 3 + static_cast<std::size_t>(access.matrix) * (kSlotCount + 1) + access.resource;
 }
 inline std::size_t ResourceArraySize(std::size_t matrices) {
-  return 2 + matrices * (kSlotCount + 1);
+  return 3 + matrices * (kSlotCount + 1);
 }
 
 }  // namespace weft::scheduler

@@ -18,11 +18,14 @@
 #include "scheduler/plan_builder.h"
 #include "scheduler/slots.h"
 #include "scheduler/strategies/path.h"
+#include "scheduler/validator.h"
 #include "weft/plan.h"
 
 namespace weft {
 namespace scheduler {
 namespace {
+
+constexpr int kAllRanks = -1;
 
 absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
   if (matrix.layout == Layout::kReplicated) {
@@ -167,44 +170,112 @@ std::string Describe(const Plan& plan, const PlanMatrix& matrix) {
   return PathFor(plan, matrix).Describe(matrix);
 }
 
-// Matrices in the order in which their owners will be done with them, by FLOPs: each owner works
-// through its matrices in use order.
-std::vector<std::int32_t> PublishOrder(const Plan& plan) {
+// Travellers in the order in which their owners will be done with them, by FLOPs: each owner works
+// through its units in use order.
+std::vector<std::int32_t> PublishOrder(const Plan& plan,
+                                       const std::vector<std::vector<std::int32_t>>& units) {
   std::vector<double> load(plan.topology.grid.size());
   std::vector<double> finish(plan.matrices.size());
-  std::vector<std::int32_t> order(plan.matrices.size());
-  std::iota(order.begin(), order.end(), 0);
-  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
-    const PlanMatrix& matrix = plan.matrices[m];
-    if (matrix.owner >= 0) finish[m] = load[matrix.owner] += matrix.flops;
+  std::vector<std::int32_t> order;
+  for (const std::vector<std::int32_t>& unit : units) {
+    const std::int32_t owner = plan.matrices[unit[0]].owner;
+    double flops = 0;
+    for (std::int32_t lead : unit) {
+      const std::int32_t bucket = plan.matrices[lead].bucket;
+      for (std::int32_t m : bucket >= 0 ? plan.sets[bucket] : std::vector<std::int32_t>{lead}) {
+        flops += plan.matrices[m].flops;
+      }
+    }
+    if (owner >= 0) load[owner] += flops;
+    for (std::int32_t lead : unit) {
+      finish[lead] = owner >= 0 ? load[owner] : 0;
+      order.push_back(lead);
+    }
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int32_t a, std::int32_t b) { return finish[a] < finish[b]; });
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return std::pair(finish[a], a) < std::pair(finish[b], b);
+  });
   return order;
 }
 
-void EmitStep(Plan& plan) {
+// What goes through the phases together: matrices alone and buckets, by their first matrix.
+std::vector<std::int32_t> Travellers(const Plan& plan) {
+  std::vector<std::int32_t> travellers;
+  for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
+    const auto m = static_cast<std::int32_t>(i);
+    const std::int32_t bucket = plan.matrices[m].bucket;
+    if (bucket < 0 || plan.sets[bucket][0] == m) travellers.push_back(m);
+  }
+  return travellers;
+}
+
+// Travellers by what one update takes: those whose NS is one batch come with its first.
+std::vector<std::vector<std::int32_t>> UpdateUnits(const Plan& plan,
+                                                   const std::vector<std::int32_t>& travellers) {
+  std::vector<std::vector<std::int32_t>> units;
+  for (std::int32_t m : travellers) {
+    const PlanMatrix& matrix = plan.matrices[m];
+    if (matrix.bucket >= 0 || matrix.batch < 0) {
+      units.push_back({m});
+    } else if (plan.sets[matrix.batch][0] == m) {
+      units.push_back(plan.sets[matrix.batch]);
+    }
+  }
+  return units;
+}
+
+absl::Status EmitStep(Plan& plan, int only_rank) {
   std::vector<const Path*> paths;
   for (PlanMatrix& matrix : plan.matrices) {
     paths.push_back(&PathFor(plan, matrix));
     matrix.path = Describe(plan, matrix);
   }
   PlanBuilder builder(plan);
-  const auto count = static_cast<std::int32_t>(plan.matrices.size());
-  for (std::int32_t m = count - 1; m >= 0; --m) paths[m]->Reduce(builder, m);
-  for (std::int32_t m = count - 1; plan.check_gradients && m >= 0; --m) {
-    const Path::Holders holders = paths[m]->GradientHolders(builder, m);
-    builder.CheckGradient(holders.group, m, holders.slot);
+  const std::vector<std::int32_t> forward = Travellers(plan);
+  const std::vector<std::int32_t> backward(forward.rbegin(), forward.rend());
+  for (std::int32_t m : backward) paths[m]->Reduce(builder, m);
+  if (plan.check_gradients) {
+    for (std::int32_t m : backward) {
+      const Path::Holders holders = paths[m]->GradientHolders(builder, m);
+      builder.CheckGradient(holders.group, m, holders.slot);
+    }
   }
   builder.Verdict();
-  for (std::int32_t m = 0; m < count; ++m) paths[m]->Prepare(builder, m);
-  for (std::int32_t m = 0; m < count; ++m) paths[m]->Collect(builder, m);
-  for (std::int32_t m = 0; m < count; ++m) paths[m]->Update(builder, m);
-  const std::vector<std::int32_t> order = PublishOrder(plan);
-  for (std::int32_t m : order) paths[m]->Publish(builder, m);
-  for (std::int32_t m : order) paths[m]->Deliver(builder, m);
-  builder.Finish();
+  for (std::int32_t m : forward) paths[m]->Prepare(builder, m);
+  std::size_t collected = 0;
+  const auto ahead = static_cast<std::size_t>(plan.limits.buffers_in_turn);
+  const std::vector<std::vector<std::int32_t>> units = UpdateUnits(plan, forward);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    for (; collected < units.size() && collected < i + ahead; ++collected) {
+      for (std::int32_t m : units[collected]) paths[m]->Collect(builder, m);
+    }
+    paths[units[i][0]]->Update(builder, units[i]);
+  }
+  const std::vector<std::int32_t> publishing = PublishOrder(plan, units);
+  for (std::int32_t m : publishing) paths[m]->Publish(builder, m);
+  for (std::int32_t m : publishing) paths[m]->Deliver(builder, m);
+  WEFT_RETURN_IF_ERROR(builder.Finish(only_rank));
   DeriveDependencies(plan);
+  return absl::OkStatus();
+}
+
+absl::Status CheckLimits(const PlanLimits& limits) {
+  const auto refuse = [](const char* what, std::int64_t value, const char* range) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("limits: ", what, " is ", value, "; it must be ", range, "."));
+  };
+  if (limits.collectives_in_flight < 1 || limits.collectives_in_flight > 2) {
+    return refuse("collectives_in_flight", limits.collectives_in_flight, "1 or 2");
+  }
+  if (limits.buffers_in_turn < 1) {
+    return refuse("buffers_in_turn", limits.buffers_in_turn, "1 or more");
+  }
+  for (const auto& [what, bytes] : {std::pair("bucket_bytes", limits.bucket_bytes),
+                                    std::pair("piece_bytes", limits.piece_bytes),
+                                    std::pair("buffer_bytes", limits.buffer_bytes)}) {
+    if (bytes < 0) return refuse(what, bytes, "0 or more");
+  }
+  return absl::OkStatus();
 }
 
 // A plan of checked matrices, without owners and ops.
@@ -218,6 +289,8 @@ absl::StatusOr<Plan> Start(const PlanRequest& request) {
   plan.strategy = request.strategy;
   plan.check_gradients = request.check_gradients;
   plan.matrices = request.matrices;
+  plan.limits = request.limits;
+  WEFT_RETURN_IF_ERROR(CheckLimits(plan.limits));
   const int ranks = request.topology.grid.size();
   for (PlanMatrix& matrix : plan.matrices) {
     if (matrix.layout == Layout::kSharded && matrix.shard_rows.empty() && matrix.rows >= 0) {
@@ -255,8 +328,22 @@ absl::StatusOr<OwnerAssignment> SolveOwners(const PlanRequest& request,
 absl::StatusOr<Plan> BuildPlan(const PlanRequest& request) {
   WEFT_ASSIGN_OR_RETURN(Plan plan, scheduler::Start(request));
   WEFT_RETURN_IF_ERROR(scheduler::AssignOwners(plan, request.ownership));
-  scheduler::EmitStep(plan);
+  WEFT_RETURN_IF_ERROR(scheduler::EmitStep(plan, scheduler::kAllRanks));
   WEFT_RETURN_IF_ERROR(ValidatePlan(plan));
+  return plan;
+}
+
+absl::StatusOr<Plan> BuildRankPlan(const PlanRequest& request, int rank) {
+  WEFT_ASSIGN_OR_RETURN(Plan plan, scheduler::Start(request));
+  if (rank < 0 || rank >= plan.topology.grid.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank, " is not one of ", plan.topology.grid.size(), "."));
+  }
+  WEFT_RETURN_IF_ERROR(scheduler::AssignOwners(plan, request.ownership));
+  WEFT_RETURN_IF_ERROR(scheduler::EmitStep(plan, rank));
+  WEFT_RETURN_IF_ERROR(scheduler::CheckStructure(plan));
+  WEFT_RETURN_IF_ERROR(scheduler::CheckOrder(plan));
+  WEFT_RETURN_IF_ERROR(scheduler::CheckAccesses(plan));
   return plan;
 }
 

@@ -48,9 +48,19 @@ std::pair<double, bool> AtBatch(const std::vector<std::pair<int, double>>& measu
   return {low_seconds + part * (high_seconds - low_seconds), false};
 }
 
-double Slower(base::Pattern pattern, int ranks, double bytes, const Link& a, const Link& b) {
-  return std::max(base::CollectiveSeconds(pattern, ranks, bytes, a),
-                  base::CollectiveSeconds(pattern, ranks, bytes, b));
+// How often a payload passes a root complex that a ring passes `passes` times: as the local
+// transport emulates it.
+int Passes(OpKind kind, int passes, int ranks) {
+  switch (kind) {
+    case OpKind::kGather:
+    case OpKind::kScatter:
+      return 1;
+    case OpKind::kReduce:
+    case OpKind::kBroadcast:
+      return std::min(passes, ranks - 1);
+    default:
+      return passes;
+  }
 }
 
 }  // namespace
@@ -68,10 +78,13 @@ std::string_view Name(CostSource source) {
 }
 
 CostModel::CostModel(const Topology& topology, const AnalyticRates& rates)
-    : topology_(topology), rates_(rates), described_("analytic model (no profile)") {}
+    : topology_(topology),
+      resources_(SharedResources(topology)),
+      rates_(rates),
+      described_("analytic model (no profile)") {}
 
 CostModel::CostModel(CostProfile profile, const Topology& topology, const AnalyticRates& rates)
-    : topology_(topology), rates_(rates), measured_(true) {
+    : topology_(topology), resources_(SharedResources(topology)), rates_(rates), measured_(true) {
   described_ = absl::StrCat("measured ", profile.measured_at, " on ", profile.fingerprint.device);
   std::map<ComputeShape, Measured> shapes;
   for (const ComputeSample& sample : profile.compute) {
@@ -177,10 +190,33 @@ CostEstimate CostModel::Collective(OpKind kind, GroupClass group, int ranks, dou
     return {at_zero * growth(0, latency) + (fit.Seconds(bytes) - at_zero) * growth(1e9, bandwidth),
             CostSource::kInterpolated};
   }
-  const bool spans = group == GroupClass::kWorld && topology_.grid.nodes > 1;
-  const Link& own = group == GroupClass::kInter || spans ? topology_.inter : topology_.intra;
-  const Link& other = spans && topology_.grid.ranks_per_node > 1 ? topology_.intra : own;
-  return {Slower(pattern, ranks, bytes, own, other), CostSource::kAnalytic};
+  return {AnalyticCollective(kind, group, ranks, bytes), CostSource::kAnalytic};
+}
+
+double CostModel::AnalyticCollective(OpKind kind, GroupClass group, int ranks, double bytes) const {
+  const base::Pattern pattern = PatternOf(kind);
+  const ProcessGrid& grid = topology_.grid;
+  std::vector<int> members = group == GroupClass::kWorld   ? grid.World()
+                             : group == GroupClass::kIntra ? grid.Intra(0)
+                                                           : grid.Inter(0);
+  // A larger group than there is has only links.
+  if (ranks < static_cast<int>(members.size())) members.resize(ranks);
+  const bool spans = group == GroupClass::kInter || (group == GroupClass::kWorld && grid.nodes > 1);
+  const bool inside = group != GroupClass::kInter && grid.ranks_per_node > 1;
+  double seconds = 0;
+  if (spans) seconds = base::CollectiveSeconds(pattern, ranks, bytes, topology_.inter);
+  if (inside || !spans) {
+    seconds = std::max(seconds, base::CollectiveSeconds(pattern, ranks, bytes, topology_.intra));
+  }
+  if (members.size() < 2) return seconds;
+  for (const ResourceUse& use : ResourcesOf(topology_, members)) {
+    const SharedResource& resource = resources_[use.resource];
+    if (resource.kind != SharedResource::Kind::kRootComplex) continue;
+    seconds = std::max(
+        seconds, base::CollectiveSeconds(pattern, ranks, bytes * Passes(kind, use.passes, ranks),
+                                         resource.link));
+  }
+  return seconds;
 }
 
 BatchTables MakeBatchTables(const CostModel& model,

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "scheduler/strict_json.h"
+#include "scheduler/topology_json.h"
 #include "weft/topology_file.h"
 
 namespace weft {
@@ -190,6 +191,11 @@ std::string LinkText(const Link& link) {
   return absl::StrCat(link.latency_us, " us and ", link.gigabytes_per_second, " GB/s");
 }
 
+std::string RootComplexText(const Topology& topology) {
+  return absl::StrCat(topology.root_complexes_per_node, " with ",
+                      topology.root_complex_gigabytes_per_second, " GB/s");
+}
+
 std::vector<Difference> Compared(const ProfileFingerprint& a, const ProfileFingerprint& b) {
   const Topology &s = a.topology, &t = b.topology;
   const auto known_threads = [&](int threads) {
@@ -207,18 +213,10 @@ std::vector<Difference> Compared(const ProfileFingerprint& a, const ProfileFinge
           {"the number of NICs per node", absl::StrCat(s.nics_per_node),
            absl::StrCat(t.nics_per_node), false},
           {"the intra link", LinkText(s.intra), LinkText(t.intra), false},
-          {"the inter link", LinkText(s.inter), LinkText(t.inter), false}};
-}
-
-OrderedJson ToJson(const Topology& topology) {
-  const auto link = [](const Link& l) -> OrderedJson {
-    return {{"latency_us", l.latency_us}, {"gigabytes_per_second", l.gigabytes_per_second}};
-  };
-  return {{"nodes", topology.grid.nodes},
-          {"ranks_per_node", topology.grid.ranks_per_node},
-          {"nics_per_node", topology.nics_per_node},
-          {"intra", link(topology.intra)},
-          {"inter", link(topology.inter)}};
+          {"the inter link", LinkText(s.inter), LinkText(t.inter), false},
+          {"the class of intra links", std::string(Name(s.intra_class)),
+           std::string(Name(t.intra_class)), false},
+          {"the limit of root complexes", RootComplexText(s), RootComplexText(t), false}};
 }
 
 std::string Text(std::string_view name) { return std::string(name); }
@@ -268,7 +266,7 @@ std::string CostProfileToJson(const CostProfile& profile) {
                          {"device", fingerprint.device},
                          {"threads", fingerprint.threads},
                          {"transport", fingerprint.transport},
-                         {"topology", ToJson(fingerprint.topology)}};
+                         {"topology", scheduler::ToJson(fingerprint.topology)}};
   json["compute"] = OrderedJson::array();
   for (const ComputeSample& sample : profile.compute) {
     json["compute"].push_back({{"kind", Text(Name(sample.shape.kind))},

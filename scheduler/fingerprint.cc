@@ -1,8 +1,10 @@
 #include <bit>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/topology_fields.h"
 #include "weft/plan.h"
 
 namespace weft {
@@ -21,7 +23,7 @@ class Digest {
   void Add(std::int64_t value) { Add(static_cast<std::uint64_t>(value)); }
   void Add(std::int32_t value) { Add(static_cast<std::int64_t>(value)); }
   void Add(double value) { Add(std::bit_cast<std::uint64_t>(value)); }
-  void Add(const std::string& text) {
+  void Add(std::string_view text) {
     Add(static_cast<std::uint64_t>(text.size()));
     for (char c : text) Add(static_cast<std::int32_t>(c));
   }
@@ -34,16 +36,8 @@ class Digest {
   requires std::is_enum_v<Enum>
   void Add(Enum value) { Add(static_cast<std::int32_t>(value)); }
 
-  void Add(const Link& link) {
-    Add(link.latency_us);
-    Add(link.gigabytes_per_second);
-  }
   void Add(const Topology& topology) {
-    Add(topology.grid.nodes);
-    Add(topology.grid.ranks_per_node);
-    Add(topology.intra);
-    Add(topology.inter);
-    Add(topology.nics_per_node);
+    base::VisitFields(topology, [this](std::string_view, const auto& value) { Add(value); });
   }
   void Add(const PlanMatrix& matrix) {
     Add(matrix.name);
@@ -57,12 +51,22 @@ class Digest {
     Add(matrix.flops);
     Add(matrix.shard_rows);
     Add(matrix.owner);
+    Add(matrix.bucket);
+    Add(matrix.batch);
+    for (std::int32_t buffer : matrix.buffers) Add(buffer);
     Add(matrix.path);
     Add(matrix.fallback);
   }
+  void Add(const PlanLimits& limits) {
+    Add(limits.collectives_in_flight);
+    Add(limits.buffers_in_turn);
+    Add(limits.bucket_bytes);
+    Add(limits.piece_bytes);
+    Add(limits.buffer_bytes);
+  }
   void Add(const Group& group) {
     Add(group.name);
-    Add(group.ranks);
+    Add(group.parts);
   }
   void Add(const Op& op) {
     Add(op.kind);
@@ -72,6 +76,7 @@ class Digest {
     Add(op.source);
     Add(op.target);
     Add(op.matrix);
+    Add(op.set);
     Add(op.group);
     Add(op.root);
     Add(op.bytes);
@@ -93,7 +98,10 @@ std::uint64_t Fingerprint(const Plan& plan) {
   digest.Add(plan.topology);
   digest.Add(plan.strategy);
   digest.Add(plan.check_gradients);
+  digest.Add(plan.limits);
   digest.Add(plan.matrices);
+  digest.Add(plan.sets);
+  digest.Add(plan.buffers);
   digest.Add(plan.groups);
   digest.Add(plan.ops);
   digest.Add(static_cast<std::uint64_t>(plan.lanes.size()));

@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 15> kOps = {
 constexpr std::array<std::string_view, kSlotCount> kSlots = {
     "none",   "gradient",     "node_gradient", "reduced_gradient", "whole_gradient",
     "update", "whole_update", "direction",     "node_direction",   "shard_direction",
-    "weight", "node_weight",  "whole_weight"};
+    "weight", "node_weight",  "whole_weight",  "packed_weight"};
 
 template <typename Enum, std::size_t kCount>
 absl::StatusOr<Enum> Parse(const std::array<std::string_view, kCount>& names, const char* what,

@@ -1,8 +1,11 @@
 #include "scheduler/plan_builder.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/buffers.h"
+#include "scheduler/groups.h"
 
 namespace weft::scheduler {
 
@@ -11,37 +14,58 @@ PlanBuilder::PlanBuilder(Plan& plan)
       world_lane_(plan.topology.grid.size() == 1  ? Lane::kCompute
                   : plan.topology.grid.nodes == 1 ? Lane::kIntra
                                                   : Lane::kInter),
-      intra_(grid().nodes, -1),
       inter_(grid().ranks_per_node, -1),
-      rank_(grid().size(), -1) {}
+      rank_(grid().size(), -1),
+      all_but_(grid().size(), -1) {
+  for (PlanMatrix& matrix : plan_.matrices) matrix.buffers.fill(-1);
+}
 
-std::int32_t PlanBuilder::Add(std::int32_t& index, std::string name, std::vector<int> ranks) {
+std::int32_t PlanBuilder::Add(std::int32_t& index, std::string name,
+                              std::vector<std::vector<int>> parts) {
   index = static_cast<std::int32_t>(plan_.groups.size());
-  plan_.groups.push_back({std::move(name), std::move(ranks)});
+  plan_.groups.push_back({std::move(name), std::move(parts)});
   return index;
 }
 
 std::int32_t PlanBuilder::World() {
-  return world_ >= 0 ? world_ : Add(world_, "world", grid().World());
+  return world_ >= 0 ? world_ : Add(world_, "world", {grid().World()});
 }
 
-std::int32_t PlanBuilder::Intra(int node) {
-  std::int32_t& index = intra_[node];
-  return index >= 0 ? index : Add(index, absl::StrCat("intra ", node), grid().Intra(node));
+std::int32_t PlanBuilder::Intra() {
+  if (intra_ >= 0) return intra_;
+  std::vector<std::vector<int>> nodes;
+  for (int node = 0; node < grid().nodes; ++node) nodes.push_back(grid().Intra(node));
+  return Add(intra_, "intra", std::move(nodes));
 }
 
 std::int32_t PlanBuilder::Inter(int local) {
   std::int32_t& index = inter_[local];
-  return index >= 0 ? index : Add(index, absl::StrCat("inter ", local), grid().Inter(local));
+  return index >= 0 ? index : Add(index, absl::StrCat("inter ", local), {grid().Inter(local)});
 }
 
 std::int32_t PlanBuilder::Rank(int rank) {
   if (alone()) return World();
   std::int32_t& index = rank_[rank];
-  return index >= 0 ? index : Add(index, absl::StrCat("rank ", rank), {rank});
+  return index >= 0 ? index : Add(index, absl::StrCat("rank ", rank), {{rank}});
 }
 
-void PlanBuilder::Emit(const Wire& wire, std::int32_t m, Place place, Slots slots) {
+std::int32_t PlanBuilder::AllBut(int rank) {
+  std::int32_t& index = all_but_[rank];
+  if (index >= 0) return index;
+  std::vector<int> others = grid().World();
+  others.erase(others.begin() + rank);
+  return Add(index, absl::StrCat("all but rank ", rank), {std::move(others)});
+}
+
+std::int64_t PlanBuilder::MostNodeRows(std::int32_t m) const {
+  std::int64_t most = 0;
+  for (int node = 0; node < grid().nodes; ++node) {
+    most = std::max(most, NodeRows(grid(), matrix(m), node));
+  }
+  return most;
+}
+
+Op& PlanBuilder::Emit(const Wire& wire, std::int32_t m, Place place, Slots slots) {
   Op op{};
   op.kind = wire.kind;
   op.lane = wire.lane;
@@ -50,11 +74,16 @@ void PlanBuilder::Emit(const Wire& wire, std::int32_t m, Place place, Slots slot
   op.source = slots.source;
   op.target = slots.target;
   op.matrix = m;
+  op.set = wire.kind == OpKind::kOrthogonalize ? matrix(m).batch : matrix(m).bucket;
   op.group = wire.group;
   op.root = wire.root;
-  op.bytes = wire.rows * matrix(m).cols *
-             static_cast<std::int64_t>(SizeOf(SlotType(matrix(m), slots.source)));
+  for (std::int32_t each : MatricesOf(plan_, op)) {
+    const std::int64_t rows = each == m ? wire.rows : wire.rows > 0 ? matrix(each).rows : 0;
+    op.bytes += rows * matrix(each).cols *
+                static_cast<std::int64_t>(SizeOf(SlotType(matrix(each), slots.source)));
+  }
   plan_.ops.push_back(std::move(op));
+  return plan_.ops.back();
 }
 
 void PlanBuilder::OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root) {
@@ -69,12 +98,11 @@ void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source,
     return;
   }
   const int local = grid().local_of(owner);
-  for (int n = 0; n < grid().nodes; ++n) {
-    const std::int64_t rows =
-        kind == OpKind::kGather ? NodeRows(grid(), matrix(m), n) : matrix(m).rows;
-    Emit({kind, Intra(n), Lane::kIntra, grid().rank_of(n, local), rows}, m, place, {source, node});
-  }
-  Emit({kind, Inter(local), Lane::kInter, owner, matrix(m).rows}, m, place, {node, target});
+  TakeTurn(m, node, local, plan_.limits.buffers_in_turn);
+  const std::int64_t rows = kind == OpKind::kGather ? MostNodeRows(m) : matrix(m).rows;
+  Emit({kind, Intra(), Lane::kIntra, local, rows}, m, place, {source, node});
+  Emit({kind, Inter(local), Lane::kInter, grid().node_of(owner), matrix(m).rows}, m, place,
+       {node, target});
 }
 
 void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source,
@@ -85,19 +113,60 @@ void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on
     return;
   }
   const int local = grid().local_of(owner);
-  Emit({kind, Inter(local), Lane::kInter, owner, matrix(m).rows}, m, {on_node}, {source, node});
-  for (int n = 0; n < grid().nodes; ++n) {
-    const std::int64_t rows =
-        kind == OpKind::kScatter ? NodeRows(grid(), matrix(m), n) : matrix(m).rows;
-    Emit({kind, Intra(n), Lane::kIntra, grid().rank_of(n, local), rows}, m, {on_rank},
-         {node, target});
-  }
+  if (node != target) TakeTurn(m, node, local, plan_.limits.buffers_in_turn);
+  Emit({kind, Inter(local), Lane::kInter, grid().node_of(owner), matrix(m).rows}, m, {on_node},
+       {source, node});
+  const std::int64_t rows = kind == OpKind::kScatter ? MostNodeRows(m) : matrix(m).rows;
+  Emit({kind, Intra(), Lane::kIntra, local, rows}, m, {on_rank}, {node, target});
 }
 
 void PlanBuilder::Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
                           double flops) {
-  Emit({kind, group, Lane::kCompute, -1, 0}, m, {stage}, slots);
-  plan_.ops.back().flops = flops;
+  Emit({kind, group, Lane::kCompute, -1, 0}, m, {stage}, slots).flops = flops;
+}
+
+absl::Span<const std::int32_t> PlanBuilder::TravelsWith(const std::int32_t& m) const {
+  const std::int32_t bucket = matrix(m).bucket;
+  return bucket >= 0 ? absl::MakeConstSpan(plan_.sets[bucket]) : absl::MakeConstSpan(&m, 1);
+}
+
+double PlanBuilder::Flops(absl::Span<const std::int32_t> matrices) const {
+  double sum = 0;
+  for (std::int32_t m : matrices) sum += matrix(m).flops;
+  return sum;
+}
+
+void PlanBuilder::MuonUpdate(std::int32_t group, absl::Span<const std::int32_t> unit, Slot gradient,
+                             int ring, bool applies) {
+  // What NS runs at a time: batches by their first, and single matrices.
+  std::vector<std::int32_t> runs;
+  for (std::int32_t lead : unit) {
+    for (std::int32_t m : TravelsWith(lead)) {
+      const std::int32_t batch = matrix(m).batch;
+      if (batch < 0 || plan_.sets[batch][0] == m) runs.push_back(m);
+    }
+  }
+  // All of a bucket's updates are written before the first is used.
+  const int places = static_cast<int>(runs.size());
+  for (std::int32_t run : runs) {
+    TakeTurn(run, Slot::kUpdate, ring, places);
+    if (applies) TakeTurn(run, Slot::kDirection, ring, places);
+  }
+  for (std::int32_t lead : unit) {
+    Compute(OpKind::kMomentum, group, lead, Stage::kOrthogonalized, {gradient, Slot::kUpdate});
+  }
+  for (std::int32_t run : runs) {
+    const std::int32_t batch = matrix(run).batch;
+    Compute(
+        OpKind::kOrthogonalize, group, run, Stage::kOrthogonalized,
+        {Slot::kUpdate, Slot::kDirection},
+        Flops(batch >= 0 ? absl::MakeConstSpan(plan_.sets[batch]) : absl::MakeConstSpan(&run, 1)));
+  }
+  for (std::int32_t lead : unit) {
+    if (applies) {
+      Compute(OpKind::kApply, group, lead, Stage::kApplied, {Slot::kDirection, Slot::kWeight});
+    }
+  }
 }
 
 void PlanBuilder::CheckGradient(std::int32_t group, std::int32_t m, Slot slot) {
@@ -116,14 +185,69 @@ void PlanBuilder::Verdict() {
   plan_.ops.push_back(std::move(op));
 }
 
-void PlanBuilder::Finish() {
+void PlanBuilder::TakeTurn(std::int32_t m, Slot slot, int ring, int places) {
+  Ring& turns = rings_[{slot, ring}];
+  if (static_cast<int>(turns.buffers.size()) < places) turns.buffers.push_back(plan_.buffers++);
+  const std::int32_t buffer = turns.buffers[turns.next % turns.buffers.size()];
+  turns.next = (turns.next + 1) % places;
+  const std::int32_t set = SetOf(matrix(m), slot);
+  if (set < 0) {
+    plan_.matrices[m].buffers[static_cast<int>(slot)] = buffer;
+  } else {
+    for (std::int32_t each : plan_.sets[set]) {
+      plan_.matrices[each].buffers[static_cast<int>(slot)] = buffer;
+    }
+  }
+}
+
+void PlanBuilder::GiveBuffers() {
+  for (std::size_t m = 0; m < plan_.matrices.size(); ++m) {
+    PlanMatrix& matrix = plan_.matrices[m];
+    const SlotExtents extents(plan_, static_cast<std::int32_t>(m));
+    for (int s = 1; s < kSlotCount; ++s) {
+      const Slot slot = static_cast<Slot>(s);
+      if (matrix.buffers[s] >= 0 || !extents.HeldAnywhere(slot)) continue;
+      const std::int32_t set = SetOf(matrix, slot);
+      const std::int32_t first = set < 0 ? -1 : plan_.matrices[plan_.sets[set][0]].buffers[s];
+      matrix.buffers[s] = first >= 0 ? first : plan_.buffers++;
+    }
+  }
+}
+
+absl::Status PlanBuilder::Finish(int only_rank) {
+  GiveBuffers();
   plan_.lanes.assign(grid().size(), {});
   for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
     const Op& op = plan_.ops[i];
-    for (int rank : plan_.groups[op.group].ranks) {
-      plan_.lanes[rank][static_cast<int>(op.lane)].push_back(static_cast<std::int32_t>(i));
+    const auto lane = static_cast<std::size_t>(op.lane);
+    if (only_rank >= 0) {
+      const std::vector<std::vector<int>>& parts = plan_.groups[op.group].parts;
+      const bool everybody = parts.size() > 1 || parts[0].size() == plan_.lanes.size();
+      if (!everybody && plan_.groups[op.group].PartOf(only_rank) < 0) continue;
+      plan_.lanes[only_rank][lane].push_back(static_cast<std::int32_t>(i));
+      continue;
+    }
+    for (const std::vector<int>& part : plan_.groups[op.group].parts) {
+      for (int rank : part) plan_.lanes[rank][lane].push_back(static_cast<std::int32_t>(i));
     }
   }
+  BufferSizes sizes(plan_);
+  std::int64_t most = 0;
+  int rank_with_most = 0;
+  for (int rank = 0; rank < grid().size(); ++rank) {
+    if (only_rank >= 0 && rank != only_rank) continue;
+    const std::int64_t bytes = sizes.Total(rank);
+    if (bytes <= most) continue;
+    most = bytes;
+    rank_with_most = rank;
+  }
+  if (plan_.limits.buffer_bytes == 0) plan_.limits.buffer_bytes = most;
+  if (most <= plan_.limits.buffer_bytes) return absl::OkStatus();
+  const PlanMatrix& largest = plan_.matrices[sizes.Largest(rank_with_most)];
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", rank_with_most, " needs ", most, " bytes of buffers, more than the ",
+                   plan_.limits.buffer_bytes, " allowed; matrix '", largest.name, "' of ",
+                   largest.rows, " x ", largest.cols, " takes most of them."));
 }
 
 }  // namespace weft::scheduler

@@ -3,13 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "scheduler/slots.h"
 #include "weft/plan.h"
 
 namespace weft::scheduler {
+
+// The ring of buffers that all ranks use alike.
+inline constexpr int kEveryRank = -1;
 
 class PlanBuilder {
  public:
@@ -23,12 +30,17 @@ class PlanBuilder {
 
   // Groups are made when they are first asked for, so that none stays without an op.
   std::int32_t World();
-  std::int32_t Intra(int node);
+  std::int32_t Intra();  // every node's ranks
   std::int32_t Inter(int local);
+  std::int32_t AllBut(int rank);
   std::int32_t Rank(int rank);
   // For work on what every rank holds alike: the ranks take turns.
   std::int32_t AnyRank(std::int32_t m) { return Rank(m % grid().size()); }
-  Lane WorldLane() const { return world_lane_; }
+  int buffers_in_turn() const { return plan_.limits.buffers_in_turn; }
+
+  // The matrices of the bucket whose first is `m`, or `m` alone.
+  absl::Span<const std::int32_t> TravelsWith(const std::int32_t& m) const;
+  double Flops(absl::Span<const std::int32_t> matrices) const;
 
   struct Place {
     Stage stage;
@@ -50,28 +62,46 @@ class PlanBuilder {
 
   void Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
                double flops = 0);
+  // Momentum, NS in the batches that the matrices are in, and apply, of a unit as Path::Update()
+  // gets it. Update and direction take turns in buffers of `ring`; a direction that is to travel
+  // (`applies` is false) has a buffer of its own.
+  void MuonUpdate(std::int32_t group, absl::Span<const std::int32_t> unit, Slot gradient, int ring,
+                  bool applies);
   void CheckGradient(std::int32_t group, std::int32_t m, Slot slot);
   void Verdict();
 
-  // Fills the lanes from the ops.
-  void Finish();
+  // The next matrix (or bucket) takes its turn at a buffer of `slot` that those of the same `ring`
+  // share: any number, such as the owner's. Call it before the ops that use the buffer.
+  void TakeTurn(std::int32_t m, Slot slot, int ring, int places);
+
+  // The rest of a plan: buffers for slots that take no turns, lanes (of one rank alone if
+  // `only_rank` >= 0) and the stated bound.
+  absl::Status Finish(int only_rank);
 
  private:
   struct Wire {
     OpKind kind;
     std::int32_t group;
     Lane lane;
-    int root;
+    int root;  // world rank, or a place in every part
     std::int64_t rows;
   };
-  void Emit(const Wire& wire, std::int32_t m, Place place, Slots slots);
-  std::int32_t Add(std::int32_t& index, std::string name, std::vector<int> ranks);
+  Op& Emit(const Wire& wire, std::int32_t m, Place place, Slots slots);
+  std::int32_t Add(std::int32_t& index, std::string name, std::vector<std::vector<int>> parts);
+  std::int64_t MostNodeRows(std::int32_t m) const;
+  void GiveBuffers();
 
   Plan& plan_;
   Lane world_lane_;
   // Index of each group in the plan, -1 where there is none yet.
   std::int32_t world_ = -1;
-  std::vector<std::int32_t> intra_, inter_, rank_;
+  std::int32_t intra_ = -1;
+  std::vector<std::int32_t> inter_, rank_, all_but_;
+  struct Ring {
+    std::vector<std::int32_t> buffers;
+    std::size_t next = 0;
+  };
+  std::map<std::pair<Slot, int>, Ring> rings_;
 };
 
 }  // namespace weft::scheduler

@@ -1,7 +1,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "scheduler/topology_json.h"
 #include "weft/plan.h"
 
 namespace weft {
@@ -10,18 +12,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string Text(std::string_view name) { return std::string(name); }
-
-Json ToJson(const Link& link) {
-  return {{"latency_us", link.latency_us}, {"gigabytes_per_second", link.gigabytes_per_second}};
-}
-
-Json ToJson(const Topology& topology) {
-  return {{"nodes", topology.grid.nodes},
-          {"ranks_per_node", topology.grid.ranks_per_node},
-          {"nics_per_node", topology.nics_per_node},
-          {"intra", ToJson(topology.intra)},
-          {"inter", ToJson(topology.inter)}};
-}
 
 Json ToJson(const PlanMatrix& matrix) {
   Json json = {{"name", matrix.name},
@@ -34,6 +24,8 @@ Json ToJson(const PlanMatrix& matrix) {
                {"state_bytes_per_element", matrix.state_bytes_per_element},
                {"flops", matrix.flops},
                {"owner", matrix.owner},
+               {"bucket", matrix.bucket},
+               {"batch", matrix.batch},
                {"path", matrix.path},
                {"fallback", matrix.fallback},
                {"warnings", matrix.warnings}};
@@ -47,6 +39,7 @@ Json ToJson(const Plan& plan, const Op& op) {
                {"stage", Text(Name(op.stage))},
                {"trigger", op.trigger == Trigger::kSubmitted ? "submitted" : "step_closed"}};
   if (op.matrix >= 0) json["matrix"] = plan.matrices[op.matrix].name;
+  if (op.set >= 0) json["set"] = op.set;
   json["group"] = plan.groups[op.group].name;
   if (op.root >= 0) json["root"] = op.root;
   if (op.source != Slot::kNone) json["source"] = Text(Name(op.source));
@@ -67,12 +60,23 @@ std::string PlanToJson(const Plan& plan) {
   Json json;
   json["strategy"] = Text(Name(plan.strategy));
   json["check_gradients"] = plan.check_gradients;
-  json["topology"] = ToJson(plan.topology);
+  json["topology"] = scheduler::ToJson(plan.topology);
+  json["limits"] = {{"collectives_in_flight", plan.limits.collectives_in_flight},
+                    {"buffers_in_turn", plan.limits.buffers_in_turn},
+                    {"bucket_bytes", plan.limits.bucket_bytes},
+                    {"piece_bytes", plan.limits.piece_bytes},
+                    {"buffer_bytes", plan.limits.buffer_bytes}};
   json["matrices"] = Json::array();
   for (const PlanMatrix& matrix : plan.matrices) json["matrices"].push_back(ToJson(matrix));
+  json["sets"] = Json::array();
+  for (const std::vector<std::int32_t>& set : plan.sets) {
+    Json names = Json::array();
+    for (std::int32_t m : set) names.push_back(plan.matrices[m].name);
+    json["sets"].push_back(std::move(names));
+  }
   json["groups"] = Json::array();
   for (const Group& group : plan.groups) {
-    json["groups"].push_back({{"name", group.name}, {"ranks", group.ranks}});
+    json["groups"].push_back({{"name", group.name}, {"parts", group.parts}});
   }
   json["ops"] = Json::array();
   for (const Op& op : plan.ops) json["ops"].push_back(ToJson(plan, op));

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "scheduler/access.h"
+#include "scheduler/buffers.h"
 
 namespace weft::scheduler {
 
@@ -26,12 +27,12 @@ std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int nod
 
 SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
     : grid_(plan.topology.grid),
-      matrix_(plan.matrices[matrix]),
-      path_(PathOf(plan.topology, plan.strategy, matrix_)) {
-  const bool sharded = matrix_.layout == Layout::kSharded && grid_.size() > 1;
-  const bool local = matrix_.gradient == GradientKind::kLocal;
-  const bool muon = matrix_.rule == RuleKind::kMuon;
-  const bool custom = matrix_.rule == RuleKind::kCustom;
+      matrix_(&plan.matrices[matrix]),
+      path_(PathOf(plan.topology, plan.strategy, *matrix_)) {
+  const bool sharded = matrix_->layout == Layout::kSharded && grid_.size() > 1;
+  const bool local = matrix_->gradient == GradientKind::kLocal;
+  const bool muon = matrix_->rule == RuleKind::kMuon;
+  const bool custom = matrix_->rule == RuleKind::kCustom;
   const Extent own = sharded ? Extent::kShard : Extent::kWhole;
 
   SetAll(Slot::kWeight, own);
@@ -76,6 +77,7 @@ SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
         at_owner(Slot::kReducedGradient);
         at_node_roots(Slot::kNodeGradient, local ? Extent::kWhole : Extent::kNode);
       }
+      if (!sharded && matrix_->bucket >= 0) SetAll(Slot::kPackedWeight, Extent::kWhole);
       if (muon) {
         at_owner(Slot::kUpdate);
         at_owner(Slot::kDirection);
@@ -91,6 +93,7 @@ SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
       break;
     }
   }
+  SetHeld();
 }
 
 void SlotExtents::SetAll(Slot slot, Extent extent) {
@@ -99,8 +102,8 @@ void SlotExtents::SetAll(Slot slot, Extent extent) {
 
 Role SlotExtents::RoleOf(int rank) const {
   if (path_ != PathKind::kOwner) return Role::kOther;
-  if (rank == matrix_.owner) return Role::kOwner;
-  return grid_.local_of(rank) == grid_.local_of(matrix_.owner) ? Role::kColumn : Role::kOther;
+  if (rank == matrix_->owner) return Role::kOwner;
+  return grid_.local_of(rank) == grid_.local_of(matrix_->owner) ? Role::kColumn : Role::kOther;
 }
 
 std::int64_t SlotExtents::RowsOf(Extent extent, int rank) const {
@@ -108,13 +111,21 @@ std::int64_t SlotExtents::RowsOf(Extent extent, int rank) const {
     case Extent::kNothing:
       return 0;
     case Extent::kWhole:
-      return matrix_.rows;
+      return matrix_->rows;
     case Extent::kShard:
-      return matrix_.shard_rows[rank];
+      return matrix_->shard_rows[rank];
     case Extent::kNode:
-      return NodeRows(grid_, matrix_, grid_.node_of(rank));
+      return NodeRows(grid_, *matrix_, grid_.node_of(rank));
   }
   return 0;
+}
+
+void SlotExtents::SetHeld() {
+  for (int role = 0; role < kRoleCount; ++role) {
+    for (int s = 0; s < kSlotCount; ++s) {
+      if (extents_[role][s] != Extent::kNothing) held_[role] |= BitOf(static_cast<Slot>(s));
+    }
+  }
 }
 
 std::int64_t SlotExtents::Rows(Slot slot, int rank) const { return RowsOf(At(slot, rank), rank); }
@@ -123,14 +134,14 @@ std::int64_t SlotExtents::RuleRows(int rank) const {
   switch (path_) {
     case PathKind::kLocal:
     case PathKind::kReplicated:
-      return matrix_.rows;
+      return matrix_->rows;
     case PathKind::kElementwise:
       return Rows(Slot::kWeight, rank);
     case PathKind::kGather:
       // Momentum lives on the shard; a custom rule keeps its state whole.
-      return matrix_.rule == RuleKind::kMuon ? matrix_.shard_rows[rank] : matrix_.rows;
+      return matrix_->rule == RuleKind::kMuon ? matrix_->shard_rows[rank] : matrix_->rows;
     case PathKind::kOwner:
-      return rank == matrix_.owner ? matrix_.rows : 0;
+      return rank == matrix_->owner ? matrix_->rows : 0;
   }
   return 0;
 }
@@ -166,6 +177,7 @@ DType SlotType(const PlanMatrix& matrix, Slot slot) {
     case Slot::kWeight:
     case Slot::kNodeWeight:
     case Slot::kWholeWeight:
+    case Slot::kPackedWeight:
       return matrix.dtype;
     case Slot::kNone:
     case Slot::kUpdate:
@@ -178,13 +190,28 @@ DType SlotType(const PlanMatrix& matrix, Slot slot) {
   return DType::kF32;
 }
 
+absl::Span<const std::int32_t> MatricesOf(const Plan& plan, const Op& op) {
+  if (op.set >= 0) return plan.sets[op.set];
+  return {&op.matrix, op.matrix >= 0 ? std::size_t{1} : std::size_t{0}};
+}
+
+std::int64_t PayloadBytes(const Plan& plan, const Op& op, int rank) {
+  if (op.kind == OpKind::kVerdict) return op.bytes;
+  const bool node = op.kind == OpKind::kGather || op.kind == OpKind::kScatter;
+  if (!node || plan.groups[op.group].parts.size() == 1) return op.bytes;
+  const PlanMatrix& matrix = plan.matrices[op.matrix];
+  const ProcessGrid& grid = plan.topology.grid;
+  return scheduler::NodeRows(grid, matrix, grid.node_of(rank)) * matrix.cols *
+         static_cast<std::int64_t>(SizeOf(SlotType(matrix, op.source)));
+}
+
 RankCost CostOfRank(const Plan& plan, int rank) {
   RankCost cost;
   for (int lane = 0; lane < kLaneCount; ++lane) {
     for (std::int32_t index : plan.lanes[rank][lane]) {
       const Op& op = plan.ops[index];
       cost.flops += op.flops;
-      if (IsCollective(op.kind)) cost.lane_bytes[lane] += op.bytes;
+      if (IsCollective(op.kind)) cost.lane_bytes[lane] += PayloadBytes(plan, op, rank);
     }
   }
   for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
@@ -192,13 +219,8 @@ RankCost CostOfRank(const Plan& plan, int rank) {
     const SlotExtents extents(plan, static_cast<std::int32_t>(i));
     cost.owned += matrix.owner == rank;
     cost.state_bytes += extents.RuleRows(rank) * matrix.cols * matrix.state_bytes_per_element;
-    for (int s = 0; s < kSlotCount; ++s) {
-      const Slot slot = static_cast<Slot>(s);
-      if (slot == Slot::kWeight) continue;
-      cost.buffer_bytes += extents.Rows(slot, rank) * matrix.cols *
-                           static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));
-    }
   }
+  cost.buffer_bytes = scheduler::BufferSizes(plan).Total(rank);
   return cost;
 }
 

@@ -32,6 +32,10 @@ inline constexpr int kRoleCount = 3;
 // True when collectives of the owner path go by intra and inter groups.
 inline bool TwoLevel(const ProcessGrid& grid) { return grid.nodes > 1 && grid.ranks_per_node > 1; }
 
+using SlotMask = std::uint16_t;
+static_assert(kSlotCount <= 16);
+inline SlotMask BitOf(Slot slot) { return static_cast<SlotMask>(1u << static_cast<int>(slot)); }
+
 class SlotExtents {
  public:
   SlotExtents(const Plan& plan, std::int32_t matrix);
@@ -40,6 +44,9 @@ class SlotExtents {
     return extents_[static_cast<int>(RoleOf(rank))][static_cast<int>(slot)];
   }
   std::int64_t Rows(Slot slot, int rank) const;
+  // The slots that a rank holds, be it with no rows.
+  SlotMask Held(int rank) const { return held_[static_cast<int>(RoleOf(rank))]; }
+  bool HeldAnywhere(Slot slot) const { return (held_[0] | held_[1] | held_[2]) & BitOf(slot); }
   // Rows that the rule works on; 0 on ranks that do not run it.
   std::int64_t RuleRows(int rank) const;
 
@@ -50,11 +57,13 @@ class SlotExtents {
     extents_[static_cast<int>(role)][static_cast<int>(slot)] = extent;
   }
   void SetAll(Slot slot, Extent extent);
+  void SetHeld();
 
-  const ProcessGrid grid_;
-  const PlanMatrix& matrix_;
+  ProcessGrid grid_;
+  const PlanMatrix* matrix_;
   PathKind path_;
   std::array<std::array<Extent, kSlotCount>, kRoleCount> extents_ = {};
+  std::array<SlotMask, kRoleCount> held_ = {};
 };
 
 // Keeps sums of sizes in bytes over all matrices far from overflow. Shapes are not negative.

@@ -6,15 +6,17 @@
 namespace weft {
 namespace scheduler {
 
-std::string DescribeOp(const Plan& plan, std::int32_t index) {
+std::string DescribeOp(const Plan& plan, std::int32_t index, int rank) {
   const Op& op = plan.ops[index];
   std::string text = absl::StrCat("op ", index, " (", std::string(Name(op.kind)));
   if (op.matrix >= 0 && op.matrix < static_cast<std::int64_t>(plan.matrices.size())) {
     absl::StrAppend(&text, " of '", plan.matrices[op.matrix].name, "'");
   }
   if (op.group >= 0 && op.group < static_cast<std::int64_t>(plan.groups.size())) {
+    const Group& group = plan.groups[op.group];
+    const int part = group.PartOf(rank);
     absl::StrAppend(&text, IsCollective(op.kind) ? " on communicator '" : " on '",
-                    plan.groups[op.group].name, "'");
+                    part >= 0 ? group.PartName(part) : group.name, "'");
   }
   text += ")";
   return text;
@@ -23,7 +25,9 @@ std::string DescribeOp(const Plan& plan, std::int32_t index) {
 std::vector<std::vector<std::int32_t>> OpsByMatrix(const Plan& plan) {
   std::vector<std::vector<std::int32_t>> ops(plan.matrices.size());
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    if (plan.ops[i].matrix >= 0) ops[plan.ops[i].matrix].push_back(static_cast<std::int32_t>(i));
+    for (std::int32_t m : MatricesOf(plan, plan.ops[i])) {
+      ops[m].push_back(static_cast<std::int32_t>(i));
+    }
   }
   return ops;
 }
@@ -36,6 +40,7 @@ absl::Status ValidatePlan(const Plan& plan) {
   WEFT_RETURN_IF_ERROR(scheduler::CheckOrder(plan));
   WEFT_RETURN_IF_ERROR(scheduler::CheckAccesses(plan));
   WEFT_RETURN_IF_ERROR(scheduler::CheckExtents(plan));
+  WEFT_RETURN_IF_ERROR(scheduler::CheckBudget(plan));
   return scheduler::CheckUpdates(plan);
 }
 

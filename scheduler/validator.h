@@ -12,8 +12,8 @@
 
 namespace weft::scheduler {
 
-// "op 7 (reduce of 'w' on communicator 'inter 1')"
-std::string DescribeOp(const Plan& plan, std::int32_t index);
+// "op 7 (reduce of 'w' on communicator 'inter 1')"; the communicator is the one that `rank` is in.
+std::string DescribeOp(const Plan& plan, std::int32_t index, int rank = -1);
 
 template <typename... Parts>
 absl::Status InvalidPlan(const Parts&... parts) {
@@ -41,6 +41,9 @@ absl::Status CheckAccesses(const Plan& plan);
 
 // SlotRows() has rows exactly where ops touch a slot, and each op's parts add up.
 absl::Status CheckExtents(const Plan& plan);
+
+// No rank's buffers exceed what the plan states.
+absl::Status CheckBudget(const Plan& plan);
 
 // Every rule gets the sum over all ranks, runs once where it should, and its result reaches every
 // rank once; no rank's stages of a job go backwards.

@@ -5,62 +5,69 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "scheduler/access.h"
+#include "scheduler/groups.h"
+#include "scheduler/turns.h"
 #include "scheduler/validator.h"
 
 namespace weft::scheduler {
 namespace {
 
-// For an op of a rank: the number of ops of each lane that have surely run before it. Counts go on
-// through the second step.
+// For an op of a rank: the number of ops of each lane that have surely run before it, itself
+// included. Counts go on through the second step.
 using Past = std::array<std::int32_t, kLaneCount>;
-
-struct Touch {
-  std::int32_t op = -1;
-  std::int32_t number = 0;  // on its lane, from 1
-};
 
 struct History {
   int rank = -1;
-  int step = -1;  // of the last write
-  Touch writer;
-  std::array<Touch, kLaneCount> readers;
+  std::int32_t turn = 0;  // of the last write
+  StepOp writer;
+  LastByLane readers;
 };
 
-bool IsInput(Resource resource) {
-  return resource == static_cast<Resource>(Slot::kGradient) ||
-         resource == static_cast<Resource>(Slot::kWeight) || resource == kStateResource ||
-         resource == kCheckResource;
+bool IsInput(const Access& access) {
+  return access.resource == static_cast<Resource>(Slot::kGradient) ||
+         access.resource == static_cast<Resource>(Slot::kWeight) ||
+         access.resource == kStateResource || access.resource == kCheckResource;
 }
 
-std::string ResourceText(const Plan& plan, std::int32_t matrix, Resource resource) {
-  if (resource == kVerdictResource) return "the verdict";
-  if (resource == kCheckResource) return "the results of gradient checks";
-  if (resource == kStateResource)
-    return absl::StrCat("the state of '", plan.matrices[matrix].name, "'");
-  return absl::StrCat(std::string(Name(static_cast<Slot>(resource))), " of '",
-                      plan.matrices[matrix].name, "'");
+std::string ResourceText(const Plan& plan, const Access& access) {
+  switch (access.resource) {
+    case kVerdictResource:
+      return "the verdict";
+    case kCheckResource:
+      return "the results of gradient checks";
+    case kPortResource:
+      return "the place of the one collective in flight";
+    case kStateResource:
+      return absl::StrCat("the state of '", plan.matrices[access.matrix].name, "'");
+    default:
+      return absl::StrCat(std::string(Name(static_cast<Slot>(access.resource))), " of '",
+                          plan.matrices[access.matrix].name, "'");
+  }
 }
 
 class AccessChecker {
  public:
   explicit AccessChecker(const Plan& plan)
       : plan_(plan),
+        groups_(plan),
+        turns_(plan),
         histories_(ResourceArraySize(plan.matrices.size())),
         here_(plan.ops.size(), -1),
         past_{std::vector<Past>(plan.ops.size()), std::vector<Past>(plan.ops.size())} {}
 
   absl::Status Run() {
     for (std::size_t rank = 0; rank < plan_.lanes.size(); ++rank) {
-      WEFT_RETURN_IF_ERROR(RunRank(static_cast<int>(rank)));
+      if (!RunRank(static_cast<int>(rank))) return error_;
     }
     return absl::OkStatus();
   }
 
  private:
-  absl::Status RunRank(int rank) {
+  // False once something is wrong: error_ says what.
+  bool RunRank(int rank) {
     rank_ = rank;
+    turns_.BeginRank(rank);
     order_.clear();
     for (const auto& lane : plan_.lanes[rank]) {
       const auto sorted = static_cast<std::ptrdiff_t>(order_.size());
@@ -69,53 +76,66 @@ class AccessChecker {
     }
     for (std::int32_t index : order_) here_[index] = rank;
     lane_past_ = {};
-    for (step_ = 0; step_ < 2; ++step_) {
-      for (std::int32_t index : order_) WEFT_RETURN_IF_ERROR(Visit(index));
+    for (int step = 0; step < 2; ++step) {
+      for (std::int32_t index : order_) {
+        if (!Visit({step, index})) return false;
+      }
     }
-    return absl::OkStatus();
+    return true;
   }
 
-  absl::Status Visit(std::int32_t index) {
-    const Op& op = plan_.ops[index];
+  bool Visit(const StepOp& self) {
+    const Op& op = plan_.ops[self.op];
     const int lane = static_cast<int>(op.lane);
     Past past = lane_past_[lane];
-    Learn(past, op.after, step_);
-    if (step_ > 0) Learn(past, op.after_previous, step_ - 1);
+    Learn(past, op.after, self.step);
+    if (self.step > 0) Learn(past, op.after_previous, self.step - 1);
 
-    const Accesses accesses = AccessesOf(op, rank_);
-    for (const Access& access : accesses) {
-      History& history = histories_[ResourceIndex(op.matrix, access.resource)];
-      if (history.rank != rank_) {
-        history = {};
-        history.rank = rank_;
-      }
-      if (access.reads && !IsInput(access.resource) && history.step != step_) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("plan: on rank ", rank_, ", ", DescribeOp(plan_, index), " reads ",
-                         ResourceText(plan_, op.matrix, access.resource),
-                         " before anything has written it in this step."));
-      }
-      WEFT_RETURN_IF_ERROR(Ordered(past, history.writer, index, access.resource));
-      if (!access.writes) continue;
-      for (const Touch& reader : history.readers) {
-        WEFT_RETURN_IF_ERROR(Ordered(past, reader, index, access.resource));
-      }
-    }
+    const bool root = groups_.IsRoot(op, rank_);
+    bool fine = true;
+    ForEachAccess(plan_, op, root,
+                  [&](const Access& access) { fine = fine && Check(self, past, access); });
+    if (!fine) return false;
 
-    const Touch self{index, ++past[lane]};
-    for (const Access& access : accesses) {
-      History& history = histories_[ResourceIndex(op.matrix, access.resource)];
+    ++past[lane];
+    past_[self.step][self.op] = past;
+    lane_past_[lane] = past;
+    ForEachAccess(plan_, op, root, [&](const Access& access) {
+      History& history = Of(access);
+      turns_.Leave(access, self, op.lane);
       if (access.writes) {
         history.writer = self;
-        history.step = step_;
+        history.turn = turns_.turn(access);
         history.readers = {};
       } else {
         history.readers[lane] = self;
       }
+    });
+    return true;
+  }
+
+  bool Check(const StepOp& self, const Past& past, const Access& access) {
+    const History& history = Of(access);
+    const Turns::Answer turn = turns_.Enter(access);
+    const bool shared = turn.before != nullptr;
+    if (turn.stale || (shared && access.reads && history.turn != turn.turn)) {
+      return Refuse(self, " reads ", ResourceText(plan_, access),
+                    ", whose buffer another has taken");
     }
-    past_[step_][index] = past;
-    lane_past_[lane] = past;
-    return absl::OkStatus();
+    if (access.reads && !IsInput(access) && history.writer.step != self.step) {
+      return Refuse(self, " reads ", ResourceText(plan_, access),
+                    " before anything has written it in this step");
+    }
+    if (!Ordered(self, past, history.writer, access)) return false;
+    if (!access.writes) return true;
+    for (const StepOp& reader : history.readers) {
+      if (!Ordered(self, past, reader, access)) return false;
+    }
+    if (turn.before == nullptr || history.turn == turn.turn) return true;
+    for (const StepOp& before : *turn.before) {
+      if (!Ordered(self, past, before, access)) return false;
+    }
+    return true;
   }
 
   void Learn(Past& past, const std::vector<std::int32_t>& before, int step) const {
@@ -126,27 +146,40 @@ class AccessChecker {
     }
   }
 
-  absl::Status Ordered(const Past& past, const Touch& earlier, std::int32_t index,
-                       Resource resource) const {
-    if (earlier.op < 0) return absl::OkStatus();
-    if (past[static_cast<int>(plan_.ops[earlier.op].lane)] >= earlier.number) {
-      return absl::OkStatus();
+  template <typename... Parts>
+  bool Refuse(const StepOp& self, const Parts&... parts) {
+    error_ = InvalidPlan("on rank ", rank_, ", ", DescribeOp(plan_, self.op, rank_), parts...);
+    return false;
+  }
+
+  bool Ordered(const StepOp& self, const Past& past, const StepOp& earlier, const Access& access) {
+    if (earlier.op < 0) return true;
+    const auto lane = static_cast<std::size_t>(plan_.ops[earlier.op].lane);
+    if (past[lane] >= past_[earlier.step][earlier.op][lane]) return true;
+    return Refuse(self, " does not wait for ", DescribeOp(plan_, earlier.op, rank_),
+                  earlier.step < self.step ? " of the step before" : "", ", though both touch ",
+                  ResourceText(plan_, access));
+  }
+
+  History& Of(const Access& access) {
+    History& history = histories_[ResourceIndex(access)];
+    if (history.rank != rank_) {
+      history = {};
+      history.rank = rank_;
     }
-    const bool previous = earlier.op >= index;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "plan: on rank ", rank_, ", ", DescribeOp(plan_, index), " does not wait for ",
-        DescribeOp(plan_, earlier.op), previous ? " of the step before" : "",
-        ", though both touch ", ResourceText(plan_, plan_.ops[index].matrix, resource), "."));
+    return history;
   }
 
   const Plan& plan_;
+  const GroupIndex groups_;
+  Turns turns_;
   std::vector<History> histories_;
   std::vector<int> here_;                  // the last rank found to have the op
-  std::array<std::vector<Past>, 2> past_;  // by step and op, the op itself included
+  std::array<std::vector<Past>, 2> past_;  // by step and op
   std::array<Past, kLaneCount> lane_past_ = {};
   std::vector<std::int32_t> order_;
+  absl::Status error_;
   int rank_ = -1;
-  int step_ = 0;
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,28 +12,31 @@
 namespace weft::scheduler {
 namespace {
 
-using SlotMask = std::uint16_t;
-static_assert(kSlotCount <= 16);
-
 class MatrixExtents {
  public:
-  MatrixExtents(const Plan& plan, std::int32_t matrix)
+  // `carried` has an entry per op: the bytes that collectives have been found to carry.
+  MatrixExtents(const Plan& plan, std::int32_t matrix, std::vector<std::int64_t>& carried)
       : plan_(plan),
         matrix_(plan.matrices[matrix]),
         extents_(plan, matrix),
-        touched_(plan.lanes.size()) {}
+        touched_(plan.lanes.size()),
+        carried_(carried) {}
 
   absl::Status Run(const std::vector<std::int32_t>& ops) {
     for (std::int32_t index : ops) {
       Mark(plan_.ops[index]);
-      WEFT_RETURN_IF_ERROR(CheckParts(index));
+      for (const std::vector<int>& part : plan_.groups[plan_.ops[index].group].parts) {
+        WEFT_RETURN_IF_ERROR(CheckPart(index, part));
+      }
+      carried_[index] += most_rows_ * RowBytes(plan_.ops[index].source);
+      most_rows_ = 0;
     }
     for (std::size_t rank = 0; rank < touched_.size(); ++rank) {
+      const SlotMask held = extents_.Held(static_cast<int>(rank));
+      if (touched_[rank] == held) continue;
       for (int s = 0; s < kSlotCount; ++s) {
         const bool touched = (touched_[rank] >> s) & 1;
-        const bool held =
-            extents_.At(static_cast<Slot>(s), static_cast<int>(rank)) != Extent::kNothing;
-        if (touched == held) continue;
+        if (touched == ((held >> s) & 1)) continue;
         return absl::InvalidArgumentError(
             absl::StrCat("plan: rank ", rank, touched ? " touches" : " never touches", " its ",
                          std::string(Name(static_cast<Slot>(s))), " of '", matrix_.name,
@@ -43,19 +47,24 @@ class MatrixExtents {
   }
 
  private:
+  std::int64_t RowBytes(Slot slot) const {
+    return matrix_.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix_, slot)));
+  }
+
   void Mark(const Op& op) {
-    for (int rank : plan_.groups[op.group].ranks) {
-      for (const Access& access : AccessesOf(op, rank)) {
-        if (access.resource < kSlotCount) {
-          touched_[rank] = static_cast<SlotMask>(touched_[rank] | (1u << access.resource));
-        }
+    for (const std::vector<int>& part : plan_.groups[op.group].parts) {
+      for (std::size_t place = 0; place < part.size(); ++place) {
+        const Touches touches = TouchesOf(op.kind, static_cast<std::int32_t>(place) == op.root);
+        SlotMask& mask = touched_[part[place]];
+        if (touches.reads_source) mask |= BitOf(op.source);
+        if (touches.writes_target) mask |= BitOf(op.target);
       }
     }
   }
 
-  absl::Status CheckParts(std::int32_t index) const {
+  absl::Status CheckPart(std::int32_t index, const std::vector<int>& members) {
     const Op& op = plan_.ops[index];
-    const std::vector<int>& members = plan_.groups[op.group].ranks;
+    const int root = op.root >= 0 ? members[op.root] : -1;
     const auto source = [&](int rank) { return extents_.Rows(op.source, rank); };
     const auto target = [&](int rank) { return extents_.Rows(op.target, rank); };
     std::int64_t sources = 0, targets = 0;
@@ -64,25 +73,25 @@ class MatrixExtents {
       case OpKind::kAllGather:
         for (int rank : members) sources += source(rank);
         for (int rank : members) {
-          if (op.kind == OpKind::kGather && rank != op.root) continue;
+          if (op.kind == OpKind::kGather && rank != root) continue;
           if (target(rank) != sources) return Mismatch(index, rank, sources, target(rank));
         }
-        return CheckBytes(index, sources);
+        return Carries(sources);
       case OpKind::kScatter:
       case OpKind::kReduceScatter:
         for (int rank : members) targets += target(rank);
         for (int rank : members) {
-          if (op.kind == OpKind::kScatter && rank != op.root) continue;
+          if (op.kind == OpKind::kScatter && rank != root) continue;
           if (source(rank) != targets) return Mismatch(index, rank, source(rank), targets);
         }
-        return CheckBytes(index, targets);
+        return Carries(targets);
       case OpKind::kAllReduce:
       case OpKind::kReduce:
       case OpKind::kBroadcast:
         for (int rank : members) {
-          const bool sends = op.kind != OpKind::kBroadcast || rank == op.root;
+          const bool sends = op.kind != OpKind::kBroadcast || rank == root;
           const bool receives =
-              op.kind == OpKind::kAllReduce || (rank == op.root) == (op.kind == OpKind::kReduce);
+              op.kind == OpKind::kAllReduce || (rank == root) == (op.kind == OpKind::kReduce);
           if (sends && source(rank) != matrix_.rows) {
             return Mismatch(index, rank, source(rank), matrix_.rows);
           }
@@ -90,7 +99,7 @@ class MatrixExtents {
             return Mismatch(index, rank, matrix_.rows, target(rank));
           }
         }
-        return CheckBytes(index, matrix_.rows);
+        return Carries(matrix_.rows);
       case OpKind::kOrthogonalize:
       case OpKind::kCustom:
         for (int rank : members) {
@@ -98,15 +107,16 @@ class MatrixExtents {
             return Mismatch(index, rank, source(rank), target(rank));
           }
         }
-        return CheckBytes(index, 0);
+        break;
       case OpKind::kApply:
-        // A rank with a shard takes its own rows of a whole direction.
+      case OpKind::kCopyRows:
+        // A rank with a shard takes its own rows of what is whole.
         for (int rank : members) {
           if (source(rank) != target(rank) && source(rank) != matrix_.rows) {
             return Mismatch(index, rank, source(rank), target(rank));
           }
         }
-        return CheckBytes(index, 0);
+        break;
       case OpKind::kMomentum:
       case OpKind::kElementwise:
         for (int rank : members) {
@@ -114,50 +124,46 @@ class MatrixExtents {
             return Mismatch(index, rank, source(rank), target(rank));
           }
         }
-        return CheckBytes(index, 0);
-      case OpKind::kCopyRows:
-        for (int rank : members) {
-          if (source(rank) != matrix_.rows) {
-            return Mismatch(index, rank, source(rank), matrix_.rows);
-          }
-        }
-        return CheckBytes(index, 0);
+        break;
       case OpKind::kCheckGradient:
-        return CheckBytes(index, 0);
       case OpKind::kVerdict:
         break;
     }
     return absl::OkStatus();
   }
 
-  absl::Status CheckBytes(std::int32_t index, std::int64_t rows) const {
-    const Op& op = plan_.ops[index];
-    const std::int64_t expected =
-        rows * matrix_.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix_, op.source)));
-    if (op.bytes == expected) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("plan: ", DescribeOp(plan_, index), " carries ",
-                                                   op.bytes, " bytes, not ", expected, "."));
+  absl::Status Carries(std::int64_t rows) {
+    most_rows_ = std::max(most_rows_, rows);
+    return absl::OkStatus();
   }
 
   absl::Status Mismatch(std::int32_t index, int rank, std::int64_t source,
                         std::int64_t target) const {
     return absl::InvalidArgumentError(absl::StrCat("plan: on rank ", rank, ", ",
-                                                   DescribeOp(plan_, index), " goes from ", source,
-                                                   " rows to ", target, "."));
+                                                   DescribeOp(plan_, index, rank), " goes from ",
+                                                   source, " rows to ", target, "."));
   }
 
   const Plan& plan_;
   const PlanMatrix& matrix_;
   const SlotExtents extents_;
   std::vector<SlotMask> touched_;
+  std::vector<std::int64_t>& carried_;
+  std::int64_t most_rows_ = 0;  // that a part of the op carries
 };
 
 }  // namespace
 
 absl::Status CheckExtents(const Plan& plan) {
   const std::vector<std::vector<std::int32_t>> ops = OpsByMatrix(plan);
+  std::vector<std::int64_t> carried(plan.ops.size());
   for (std::size_t m = 0; m < ops.size(); ++m) {
-    WEFT_RETURN_IF_ERROR(MatrixExtents(plan, static_cast<std::int32_t>(m)).Run(ops[m]));
+    WEFT_RETURN_IF_ERROR(MatrixExtents(plan, static_cast<std::int32_t>(m), carried).Run(ops[m]));
+  }
+  for (std::size_t i = 0; i < carried.size(); ++i) {
+    if (plan.ops[i].kind == OpKind::kVerdict || plan.ops[i].bytes == carried[i]) continue;
+    return InvalidPlan(DescribeOp(plan, static_cast<std::int32_t>(i)), " carries ",
+                       plan.ops[i].bytes, " bytes, not ", carried[i]);
   }
   return absl::OkStatus();
 }

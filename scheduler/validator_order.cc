@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "scheduler/groups.h"
 #include "scheduler/validator.h"
 
 namespace weft::scheduler {
@@ -15,18 +16,15 @@ namespace {
 
 std::string LaneText(int lane) { return std::string(Name(static_cast<Lane>(lane))); }
 
-bool IsMember(const Group& group, int rank, int world) {
-  return group.ranks.size() == static_cast<std::size_t>(world) ||
-         std::binary_search(group.ranks.begin(), group.ranks.end(), rank);
-}
-
 absl::Status NameMissing(const Plan& plan, std::int32_t index) {
   const int lane = static_cast<int>(plan.ops[index].lane);
-  for (int rank : plan.groups[plan.ops[index].group].ranks) {
-    const std::vector<std::int32_t>& list = plan.lanes[rank][lane];
-    if (std::find(list.begin(), list.end(), index) == list.end()) {
-      return InvalidPlan(DescribeOp(plan, index), " is missing from the ", LaneText(lane),
-                         " lane of rank ", rank);
+  for (const std::vector<int>& part : plan.groups[plan.ops[index].group].parts) {
+    for (int rank : part) {
+      const std::vector<std::int32_t>& list = plan.lanes[rank][lane];
+      if (std::find(list.begin(), list.end(), index) == list.end()) {
+        return InvalidPlan(DescribeOp(plan, index, rank), " is missing from the ", LaneText(lane),
+                           " lane of rank ", rank);
+      }
     }
   }
   return InvalidPlan(DescribeOp(plan, index), " is missing somewhere");
@@ -34,8 +32,9 @@ absl::Status NameMissing(const Plan& plan, std::int32_t index) {
 
 absl::Status CheckMembership(const Plan& plan) {
   const int world = plan.topology.grid.size();
+  const GroupIndex groups(plan);
   std::vector<int> last_rank(plan.ops.size(), -1);
-  std::vector<std::size_t> seen(plan.ops.size(), 0);
+  std::vector<std::int64_t> seen(plan.ops.size(), 0);
   for (int rank = 0; rank < world; ++rank) {
     for (int lane = 0; lane < kLaneCount; ++lane) {
       for (std::int32_t index : plan.lanes[rank][lane]) {
@@ -43,7 +42,7 @@ absl::Status CheckMembership(const Plan& plan) {
           return InvalidPlan("rank ", rank, " lists op ", index, ", which does not exist");
         }
         const Op& op = plan.ops[index];
-        if (static_cast<int>(op.lane) != lane || !IsMember(plan.groups[op.group], rank, world)) {
+        if (static_cast<int>(op.lane) != lane || groups.PartOf(op.group, rank) < 0) {
           return InvalidPlan(DescribeOp(plan, index), " does not belong on the ", LaneText(lane),
                              " lane of rank ", rank);
         }
@@ -57,33 +56,43 @@ absl::Status CheckMembership(const Plan& plan) {
     }
   }
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    if (seen[i] != plan.groups[plan.ops[i].group].ranks.size()) {
+    if (seen[i] != groups.members(plan.ops[i].group)) {
       return NameMissing(plan, static_cast<std::int32_t>(i));
     }
   }
   return absl::OkStatus();
 }
 
-// Compares every member's sequence with that of the group's first rank.
+// Compares every member's sequence with that of the first rank of its part.
 absl::Status CheckSequences(const Plan& plan) {
-  std::vector<std::vector<std::int32_t>> sequences(plan.groups.size());
+  const GroupIndex groups(plan);
+  // By group and part.
+  std::vector<std::size_t> begin;
+  std::size_t parts = 0;
+  for (const Group& group : plan.groups) {
+    begin.push_back(parts);
+    parts += group.parts.size();
+  }
+  std::vector<std::vector<std::int32_t>> sequences(parts);
   std::vector<std::size_t> next(plan.groups.size());
-  for (std::size_t rank = 0; rank < plan.lanes.size(); ++rank) {
+  for (std::size_t r = 0; r < plan.lanes.size(); ++r) {
+    const int rank = static_cast<int>(r);
     std::fill(next.begin(), next.end(), 0);
     for (const std::vector<std::int32_t>& lane : plan.lanes[rank]) {
       for (std::int32_t index : lane) {
         const Op& op = plan.ops[index];
         if (!IsCollective(op.kind)) continue;
-        const int first = plan.groups[op.group].ranks[0];
-        std::vector<std::int32_t>& sequence = sequences[op.group];
-        if (first == static_cast<int>(rank)) {
+        const std::int32_t part = groups.PartOf(op.group, rank);
+        const int first = plan.groups[op.group].parts[part][0];
+        std::vector<std::int32_t>& sequence = sequences[begin[op.group] + part];
+        if (first == rank) {
           sequence.push_back(index);
           continue;
         }
         const std::int32_t expected = sequence[next[op.group]++];
         if (expected != index) {
-          return InvalidPlan("rank ", rank, " has ", DescribeOp(plan, index), " where rank ", first,
-                             " has ", DescribeOp(plan, expected));
+          return InvalidPlan("rank ", rank, " has ", DescribeOp(plan, index, rank), " where rank ",
+                             first, " has ", DescribeOp(plan, expected, rank));
         }
       }
     }
@@ -110,10 +119,15 @@ class Rendezvous {
  public:
   explicit Rendezvous(const Plan& plan)
       : plan_(plan),
+        groups_(plan),
         done_(plan.lanes.size(), std::vector<bool>(plan.ops.size())),
         next_(plan.lanes.size()),
         arrived_(plan.lanes.size()),
-        arrivals_(plan.ops.size()) {}
+        arrivals_(plan.ops.size()) {
+    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+      arrivals_[i].resize(plan.groups[plan.ops[i].group].parts.size());
+    }
+  }
 
   absl::Status Run() {
     for (std::size_t rank = 0; rank < plan_.lanes.size(); ++rank) {
@@ -137,6 +151,11 @@ class Rendezvous {
  private:
   using RankLane = std::pair<int, int>;
 
+  const std::vector<int>& PartOf(int rank, std::int32_t index) const {
+    const std::int32_t group = plan_.ops[index].group;
+    return plan_.groups[group].parts[groups_.PartOf(group, rank)];
+  }
+
   // -1 when the lane is empty.
   std::int32_t Head(int rank, int lane) const {
     const std::vector<std::int32_t>& list = plan_.lanes[rank][lane];
@@ -146,10 +165,7 @@ class Rendezvous {
   // An op of this rank that its op `index` still has to wait for, or -1.
   std::int32_t Pending(int rank, std::int32_t index) const {
     for (std::int32_t before : plan_.ops[index].after) {
-      const Group& group = plan_.groups[plan_.ops[before].group];
-      if (IsMember(group, rank, static_cast<int>(plan_.lanes.size())) && !done_[rank][before]) {
-        return before;
-      }
+      if (groups_.PartOf(plan_.ops[before].group, rank) >= 0 && !done_[rank][before]) return before;
     }
     return -1;
   }
@@ -162,8 +178,8 @@ class Rendezvous {
       return;
     }
     arrived_[rank][lane] = true;
-    const std::vector<int>& members = plan_.groups[plan_.ops[index].group].ranks;
-    if (++arrivals_[index] < members.size()) return;
+    const std::vector<int>& members = PartOf(rank, index);
+    if (++arrivals_[index][groups_.PartOf(plan_.ops[index].group, rank)] < members.size()) return;
     for (int member : members) {
       arrived_[member][lane] = false;
       Complete(member, lane, index);
@@ -183,7 +199,7 @@ class Rendezvous {
     if (const std::int32_t before = Pending(rank, index); before >= 0) {
       return {rank, static_cast<int>(plan_.ops[before].lane)};
     }
-    for (int member : plan_.groups[plan_.ops[index].group].ranks) {
+    for (int member : PartOf(rank, index)) {
       if (!arrived_[member][lane] || Head(member, lane) != index) return {member, lane};
     }
     return at;
@@ -198,16 +214,17 @@ class Rendezvous {
     std::string text = "a cyclic wait:";
     for (auto it = std::find(chain.begin(), chain.end(), at); it != chain.end(); ++it) {
       absl::StrAppend(&text, " rank ", it->first, "'s ", LaneText(it->second), " lane stands at ",
-                      DescribeOp(plan_, Head(it->first, it->second)), " and waits for");
+                      DescribeOp(plan_, Head(it->first, it->second), it->first), " and waits for");
     }
     return InvalidPlan(text, " rank ", at.first, "'s ", LaneText(at.second), " lane");
   }
 
   const Plan& plan_;
+  const GroupIndex groups_;
   std::vector<std::vector<bool>> done_;  // by rank and op
   std::vector<std::array<std::size_t, kLaneCount>> next_;
   std::vector<std::array<bool, kLaneCount>> arrived_;  // the lane's head waits for its peers
-  std::vector<std::size_t> arrivals_;
+  std::vector<std::vector<std::size_t>> arrivals_;     // by op and part
   std::deque<int> to_look_at_;
 };
 

@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "scheduler/access.h"
-#include "scheduler/slots.h"
+#include "scheduler/buffers.h"
 #include "scheduler/validator.h"
 
 namespace weft::scheduler {
@@ -40,14 +41,87 @@ absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
 }
 
 absl::Status CheckGroup(const Group& group, int ranks) {
-  if (group.ranks.empty()) return InvalidPlan("group '", group.name, "' is empty");
-  int last = -1;
-  for (int rank : group.ranks) {
-    if (rank <= last || rank >= ranks) {
-      return InvalidPlan("group '", group.name, "' lists rank ", rank,
-                         ", which is not above the one before it or not in the world");
+  if (group.parts.empty()) return InvalidPlan("group '", group.name, "' is empty");
+  std::vector<bool> member(ranks);
+  for (std::size_t p = 0; p < group.parts.size(); ++p) {
+    const std::string name = group.PartName(p);
+    if (group.parts[p].empty()) return InvalidPlan("group '", name, "' is empty");
+    int last = -1;
+    for (int rank : group.parts[p]) {
+      if (rank <= last || rank >= ranks) {
+        return InvalidPlan("group '", name, "' lists rank ", rank,
+                           ", which is not above the one before it or not in the world");
+      }
+      if (member[rank]) return InvalidPlan("rank ", rank, " is twice in group '", group.name, "'");
+      member[rank] = true;
+      last = rank;
     }
-    last = rank;
+  }
+  return absl::OkStatus();
+}
+
+// A set is what its matrices say of it, and they could be one matrix as far as its ops care.
+absl::Status CheckSets(const Plan& plan) {
+  for (std::size_t s = 0; s < plan.sets.size(); ++s) {
+    const std::vector<std::int32_t>& set = plan.sets[s];
+    const bool ascending =
+        std::adjacent_find(set.begin(), set.end(), std::greater_equal<>()) == set.end();
+    if (set.size() < 2 || !ascending || !InRange(set.front(), plan.matrices.size()) ||
+        !InRange(set.back(), plan.matrices.size())) {
+      return InvalidPlan("set ", s, " is not of two or more matrices in order");
+    }
+    const PlanMatrix& first = plan.matrices[set[0]];
+    const auto index = static_cast<std::int32_t>(s);
+    const bool batch = first.batch == index;
+    for (std::int32_t m : set) {
+      const PlanMatrix& matrix = plan.matrices[m];
+      if ((batch ? matrix.batch : matrix.bucket) != index || matrix.owner != first.owner ||
+          matrix.layout != first.layout || matrix.rule != first.rule ||
+          matrix.gradient != first.gradient || matrix.dtype != first.dtype ||
+          (batch && (matrix.rows != first.rows || matrix.cols != first.cols))) {
+        return InvalidPlan("matrix '", matrix.name, "' does not fit into set ", s, " with '",
+                           first.name, "'");
+      }
+    }
+  }
+  for (const PlanMatrix& matrix : plan.matrices) {
+    for (std::int32_t set : {matrix.bucket, matrix.batch}) {
+      if (set != -1 && !InRange(set, plan.sets.size())) {
+        return InvalidPlan("matrix '", matrix.name, "' is in set ", set, ", which does not exist");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Matrices share a buffer in one slot only, those of a set side by side; what is written or read
+// from outside the plan is shared with none.
+absl::Status CheckBuffers(const Plan& plan) {
+  std::vector<Slot> slot_of(plan.buffers, Slot::kNone);
+  std::vector<std::int32_t> occupant(plan.buffers);
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    const PlanMatrix& matrix = plan.matrices[m];
+    const SlotExtents extents(plan, static_cast<std::int32_t>(m));
+    for (int s = 1; s < kSlotCount; ++s) {
+      const Slot slot = static_cast<Slot>(s);
+      const std::string what =
+          absl::StrCat("the ", std::string(Name(slot)), " of matrix '", matrix.name, "'");
+      const std::int32_t buffer = matrix.buffers[s];
+      if (buffer == -1 && !extents.HeldAnywhere(slot)) continue;
+      if (!InRange(buffer, slot_of.size())) return InvalidPlan(what, " has no buffer");
+      const std::int32_t mine = OccupantOf(plan, static_cast<std::int32_t>(m), slot);
+      const bool outside = slot == Slot::kGradient || slot == Slot::kWeight;
+      if (slot_of[buffer] == Slot::kNone) {
+        slot_of[buffer] = slot;
+        occupant[buffer] = mine;
+      } else if (slot_of[buffer] != slot || (outside && occupant[buffer] != mine)) {
+        return InvalidPlan(what, " shares a buffer that it must not share");
+      }
+      const std::int32_t set = SetOf(matrix, slot);
+      if (set >= 0 && plan.matrices[plan.sets[set][0]].buffers[s] != buffer) {
+        return InvalidPlan(what, " does not lie beside those of its set");
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -56,8 +130,8 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   const Op& op = plan.ops[index];
   const std::string what = DescribeOp(plan, index);
   if (op.kind > OpKind::kCopyRows || op.lane > Lane::kInter || op.stage > Stage::kDelivered ||
-      op.trigger > Trigger::kStepClosed || op.source > Slot::kWholeWeight ||
-      op.target > Slot::kWholeWeight) {
+      op.trigger > Trigger::kStepClosed || op.source > Slot::kPackedWeight ||
+      op.target > Slot::kPackedWeight) {
     return InvalidPlan(what, " has a field that names nothing");
   }
   const bool verdict = op.kind == OpKind::kVerdict;
@@ -69,19 +143,26 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if ((op.source == Slot::kNone) != verdict || (op.target == Slot::kNone) != writes_none) {
     return InvalidPlan(what, writes_none ? " has a slot too many" : " lacks a slot");
   }
-  const std::vector<int>& ranks = plan.groups[op.group].ranks;
-  const bool alone = plan.topology.grid.size() == 1;
-  if (IsCollective(op.kind) && ranks.size() == 1 && !(verdict && alone)) {
-    return InvalidPlan(what, " is a collective of rank ", ranks[0], " alone");
+  const std::int32_t set = op.kind == OpKind::kOrthogonalize ? plan.matrices[op.matrix].batch
+                           : verdict                         ? -1
+                                                             : plan.matrices[op.matrix].bucket;
+  if (op.set != set || (set >= 0 && plan.sets[set][0] != op.matrix)) {
+    return InvalidPlan(what, " is of set ", op.set, ", not of set ", set, " from its first matrix");
   }
+  const std::vector<std::vector<int>>& parts = plan.groups[op.group].parts;
+  const bool alone = plan.topology.grid.size() == 1;
+  for (const std::vector<int>& ranks : parts) {
+    if (IsCollective(op.kind) && ranks.size() == 1 && !(verdict && alone)) {
+      return InvalidPlan(what, " is a collective of rank ", ranks[0], " alone");
+    }
+    if (IsRooted(op.kind) && !InRange(op.root, ranks.size())) {
+      return InvalidPlan(what, " has its root at place ", op.root, " of ", ranks.size());
+    }
+  }
+  if (!IsRooted(op.kind) && op.root != -1) return InvalidPlan(what, " has a root too many");
   const bool on_compute = !IsCollective(op.kind) || (verdict && alone);
   if ((op.lane == Lane::kCompute) != on_compute) {
     return InvalidPlan(what, " must not be on the ", std::string(Name(op.lane)), " lane");
-  }
-  if (IsRooted(op.kind) ? !std::binary_search(ranks.begin(), ranks.end(), op.root)
-                        : op.root != -1) {
-    return InvalidPlan(what, " has the root ", op.root, ", which is ",
-                       IsRooted(op.kind) ? "no member" : "one too many");
   }
   if (op.bytes < 0 || !(op.flops >= 0)) return InvalidPlan(what, " has a negative cost");
   for (const std::vector<std::int32_t>* list : {&op.after, &op.after_previous}) {
@@ -103,6 +184,8 @@ absl::Status CheckStructure(const Plan& plan) {
                        " x ", grid.ranks_per_node);
   }
   for (const PlanMatrix& matrix : plan.matrices) WEFT_RETURN_IF_ERROR(CheckMatrix(plan, matrix));
+  WEFT_RETURN_IF_ERROR(CheckSets(plan));
+  WEFT_RETURN_IF_ERROR(CheckBuffers(plan));
   for (const Group& group : plan.groups) WEFT_RETURN_IF_ERROR(CheckGroup(group, grid.size()));
   constexpr int kUnused = -1;
   std::vector<int> lane_of_group(plan.groups.size(), kUnused);
@@ -128,7 +211,8 @@ absl::Status CheckStructure(const Plan& plan) {
     if (op.bytes != bytes) {
       return InvalidPlan(DescribeOp(plan, index), " carries ", op.bytes, " bytes, not ", bytes);
     }
-    if (plan.groups[op.group].ranks.size() != static_cast<std::size_t>(grid.size())) {
+    const std::vector<std::vector<int>>& parts = plan.groups[op.group].parts;
+    if (parts.size() != 1 || parts[0].size() != static_cast<std::size_t>(grid.size())) {
       return InvalidPlan(DescribeOp(plan, index), " must include every rank");
     }
   }

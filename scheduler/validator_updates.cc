@@ -46,8 +46,13 @@ class MatrixUpdate {
 
   absl::Status Visit(std::int32_t index) {
     index_ = index;
-    const Op& op = plan_.ops[index];
-    const std::vector<int>& members = plan_.groups[op.group].ranks;
+    for (const std::vector<int>& part : plan_.groups[plan_.ops[index].group].parts) {
+      WEFT_RETURN_IF_ERROR(VisitPart(plan_.ops[index], part));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status VisitPart(const Op& op, const std::vector<int>& members) {
     for (int rank : members) {
       if (op.stage < ranks_[rank].stage) {
         return Fail(rank,
@@ -61,11 +66,8 @@ class MatrixUpdate {
       return absl::OkStatus();
     }
     WEFT_RETURN_IF_ERROR(Move(op, members));
-    if (op.target == Slot::kWeight) {
-      for (int rank : members) {
-        if (op.kind != OpKind::kBroadcast || rank != op.root)
-          WEFT_RETURN_IF_ERROR(CountWrite(rank));
-      }
+    for (std::size_t place = 0; op.target == Slot::kWeight && place < members.size(); ++place) {
+      if (Receives(op, place)) WEFT_RETURN_IF_ERROR(CountWrite(members[place]));
     }
     return absl::OkStatus();
   }
@@ -102,8 +104,12 @@ class MatrixUpdate {
   int World() const { return plan_.topology.grid.size(); }
 
   absl::Status Fail(int rank, const std::string& what) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("plan: on rank ", rank, ", ", DescribeOp(plan_, index_), " ", what, "."));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "plan: on rank ", rank, ", ", DescribeOp(plan_, index_, rank), " ", what, "."));
+  }
+
+  static bool Receives(const Op& op, std::size_t place) {
+    return TouchesOf(op.kind, static_cast<std::int32_t>(place) == op.root).writes_target;
   }
 
   absl::Status Move(const Op& op, const std::vector<int>& members) {
@@ -120,7 +126,7 @@ class MatrixUpdate {
         break;
       case OpKind::kBroadcast:
       case OpKind::kScatter:
-        value = Value(ranks_[op.root], op.source);
+        value = Value(ranks_[members[op.root]], op.source);
         break;
       default:
         value = Value(ranks_[members[0]], op.source);
@@ -130,11 +136,8 @@ class MatrixUpdate {
           }
         }
     }
-    for (int rank : members) {
-      const bool receives = op.kind == OpKind::kReduce || op.kind == OpKind::kGather
-                                ? rank == op.root
-                                : op.kind != OpKind::kBroadcast || rank != op.root;
-      if (receives) Value(ranks_[rank], op.target) = value;
+    for (std::size_t place = 0; place < members.size(); ++place) {
+      if (Receives(op, place)) Value(ranks_[members[place]], op.target) = value;
     }
     return absl::OkStatus();
   }
@@ -167,7 +170,7 @@ class MatrixUpdate {
       default:
         if (source != kNewWeight) return Fail(rank, "does not get the new weight");
         Value(state, op.target) = kNewWeight;
-        return CountWrite(rank);
+        return op.target == Slot::kWeight ? CountWrite(rank) : absl::OkStatus();
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/link_cost.h"
 
@@ -10,51 +11,77 @@ namespace {
 
 bool IsEmulated(const Link& link) { return link.latency_us > 0 || link.gigabytes_per_second > 0; }
 
+// How often the bytes of an operation pass a root complex, if a ring does `passes` times.
+int Passes(OpKind kind, int passes, int ranks) {
+  switch (kind) {
+    case OpKind::kGather:
+    case OpKind::kScatter:
+      return 1;  // each part goes to or from the root, once
+    case OpKind::kReduce:
+    case OpKind::kBroadcast:
+      return std::min(passes, ranks - 1);  // the chain is not closed
+    default:
+      return passes;
+  }
+}
+
+Nanos ToNanos(double seconds) { return static_cast<Nanos>(std::llround(seconds * 1e9)); }
+
 }  // namespace
 
 Links::Links(const Topology& topology)
     : topology_(topology),
-      // More NICs than ranks would be of no use to anybody.
-      nics_(topology.nics_per_node > 0
-                ? std::min(topology.nics_per_node, topology.grid.ranks_per_node)
-                : topology.grid.ranks_per_node),
+      resources_(SharedResources(topology)),
       intra_emulated_(IsEmulated(topology.intra)),
       inter_emulated_(IsEmulated(topology.inter)),
       port_free_(topology.grid.size(), 0),
-      nic_free_(static_cast<std::size_t>(topology.grid.nodes) * nics_, 0) {}
+      resource_free_(resources_.size(), 0) {}
 
 Nanos Links::Book(const Operation& op, const std::vector<int>& world_ranks, Nanos arrival) {
-  if (!intra_emulated_ && !inter_emulated_) return arrival;
+  const bool limited = topology_.root_complex_gigabytes_per_second > 0;
+  if (!intra_emulated_ && !inter_emulated_ && !limited) return arrival;
   const ProcessGrid& grid = topology_.grid;
   std::vector<int> members_on(grid.nodes, 0);
   for (const int rank : world_ranks) ++members_on[grid.node_of(rank)];
   const bool spans =
       members_on[grid.node_of(world_ranks.front())] < static_cast<int>(world_ranks.size());
 
-  std::vector<Nanos*> used;
-  bool uses_intra = false;
+  const int ranks = static_cast<int>(world_ranks.size());
+  const auto bytes = static_cast<double>(TotalBytes(op));
+  const auto time = [&](double amount, const Link& link) {
+    return ToNanos(base::CollectiveSeconds(PatternOf(op.kind), ranks, amount, link));
+  };
+  const std::vector<ResourceUse> uses = ResourcesOf(topology_, world_ranks);
+
+  std::vector<Nanos*> until_end;
+  std::vector<std::pair<Nanos*, Nanos>> for_a_time;
+  Nanos length = 0;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const int rank : world_ranks) {
-    if (intra_emulated_ && members_on[grid.node_of(rank)] > 1) {
-      used.push_back(&port_free_[rank]);
-      uses_intra = true;
+    if (!intra_emulated_ || members_on[grid.node_of(rank)] < 2) continue;
+    until_end.push_back(&port_free_[rank]);
+    length = time(bytes, topology_.intra);
+  }
+  if (inter_emulated_ && spans) length = std::max(length, time(bytes, topology_.inter));
+  for (const ResourceUse& use : uses) {
+    Nanos* const free = &resource_free_[use.resource];
+    const SharedResource& resource = resources_[use.resource];
+    if (resource.kind == SharedResource::Kind::kNic) {
+      if (inter_emulated_) until_end.push_back(free);
+      continue;
     }
-    if (inter_emulated_ && spans) used.push_back(&nic_free_[NicOf(rank)]);
+    const Nanos busy = time(bytes * Passes(op.kind, use.passes, ranks), resource.link);
+    for_a_time.emplace_back(free, busy);
+    length = std::max(length, busy);
   }
-  if (used.empty()) return arrival;
+  if (until_end.empty() && for_a_time.empty()) return arrival;
 
-  const auto bytes = static_cast<double>(TotalBytes(op));
-  const int ranks = static_cast<int>(world_ranks.size());
-  double seconds = 0;
-  if (spans) seconds = base::CollectiveSeconds(PatternOf(op.kind), ranks, bytes, topology_.inter);
-  if (uses_intra) {
-    seconds = std::max(seconds,
-                       base::CollectiveSeconds(PatternOf(op.kind), ranks, bytes, topology_.intra));
-  }
   Nanos begin = arrival;
-  for (const Nanos* free : used) begin = std::max(begin, *free);
-  const Nanos end = begin + static_cast<Nanos>(std::llround(seconds * 1e9));
-  for (Nanos* free : used) *free = end;
+  for (const Nanos* free : until_end) begin = std::max(begin, *free);
+  for (const auto& [free, busy] : for_a_time) begin = std::max(begin, *free);
+  const Nanos end = begin + length;
+  for (Nanos* free : until_end) *free = end;
+  for (const auto& [free, busy] : for_a_time) *free = begin + busy;
   latest_end_ = std::max(latest_end_, end);
   return end;
 }
@@ -62,12 +89,6 @@ Nanos Links::Book(const Operation& op, const std::vector<int>& world_ranks, Nano
 Nanos Links::latest_end() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return latest_end_;
-}
-
-std::size_t Links::NicOf(int world_rank) const {
-  const ProcessGrid& grid = topology_.grid;
-  return static_cast<std::size_t>(grid.node_of(world_rank)) * nics_ +
-         grid.local_of(world_rank) % nics_;
 }
 
 }  // namespace weft::collectives::local

@@ -1,4 +1,4 @@
-// The emulated links of the local transport: which ports an operation occupies, and until when.
+// The emulated links of the local transport: what an operation occupies, and until when.
 #pragma once
 
 #include <mutex>
@@ -10,12 +10,14 @@
 
 namespace weft::collectives::local {
 
-// Every rank has a port to its node; every node has its NICs, and a rank uses NIC (local rank mod
-// number of NICs). An operation among the ranks of one node occupies its members' ports. One that
-// spans nodes occupies its members' NICs, and, where a node has several members, those members'
-// ports too. It begins when the last member has come and its ports are free, takes
-// base::CollectiveSeconds() of the slower link class in use, and occupies its ports until it ends.
-// Port order is booking order. Thread-safe.
+// Every rank has a port to its node; every node has its NICs and root complexes (ResourcesOf()). An
+// operation among the ranks of one node occupies its members' ports. One that spans nodes occupies
+// its members' NICs, and, where a node has several members, those members' ports too. Either may
+// pass root complexes. It begins when the last member has come and all that it uses is free, and
+// takes the longest of base::CollectiveSeconds() of the link classes in use and of what it has to
+// send through each root complex. It occupies ports and NICs until it ends, a root complex for as
+// long as that alone takes: while a slow NIC is waited for, others may pass. All of them serve in
+// booking order. Thread-safe.
 class Links {
  public:
   explicit Links(const Topology& topology);
@@ -28,16 +30,14 @@ class Links {
   Nanos latest_end() const;
 
  private:
-  std::size_t NicOf(int world_rank) const;
-
   const Topology topology_;
-  const int nics_;
+  const std::vector<SharedResource> resources_;
   const bool intra_emulated_;
   const bool inter_emulated_;
 
   mutable std::mutex mutex_;
-  std::vector<Nanos> port_free_;  // by world rank
-  std::vector<Nanos> nic_free_;   // by node, then NIC
+  std::vector<Nanos> port_free_;      // by world rank
+  std::vector<Nanos> resource_free_;  // as in resources_
   Nanos latest_end_ = 0;
 };
 

@@ -69,8 +69,9 @@ class CostModel {
   // One collective of `ranks` members with a payload of `bytes` as Op::bytes. The first that
   // applies: the fit for this kind, class and number of ranks; that for another number, scaled by
   // what the alpha-beta model (base/link_cost.h) gives for the two (the nearest by ratio, the
-  // smaller of two); the alpha-beta model over the topology's links, for the world of several nodes
-  // the slower of both classes. 0 for fewer than two ranks.
+  // smaller of two); the alpha-beta model over the topology's links and root complexes, of all that
+  // the group's first `ranks` members use the slowest, alone (docs/topology.md). 0 for fewer than
+  // two ranks.
   CostEstimate Collective(OpKind kind, GroupClass group, int ranks, double bytes) const;
 
   // Whether there is a profile.
@@ -90,7 +91,10 @@ class CostModel {
   std::optional<double> ByFlops(const ComputeWork& work, int batch,
                                 std::optional<DType> dtype) const;
 
+  double AnalyticCollective(OpKind kind, GroupClass group, int ranks, double bytes) const;
+
   Topology topology_;
+  std::vector<SharedResource> resources_;
   AnalyticRates rates_;
   bool measured_ = false;
   std::string described_;

@@ -10,9 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "weft/dtype.h"
 #include "weft/grid.h"
 #include "weft/ownership.h"
+#include "weft/plan_limits.h"
 #include "weft/topology.h"
 
 namespace weft {
@@ -72,7 +74,7 @@ enum class OpKind : std::uint8_t {
   kApply,          // kDirection -> kWeight
   kElementwise,    // gradient -> kWeight, and the rule's state
   kCustom,         // whole gradient, state and whole weight
-  kCopyRows,       // own rows of kWholeWeight -> kWeight
+  kCopyRows,       // own rows of one weight slot -> another
 };
 bool IsCollective(OpKind kind);
 inline constexpr int kVerdictValues = 7;
@@ -103,8 +105,9 @@ enum class Slot : std::uint8_t {
   kWeight,           // the trainer's memory: whole or own rows
   kNodeWeight,       // the node's rows
   kWholeWeight,      // whole weight gathered for a custom rule
+  kPackedWeight,     // whole new weight beside those of its bucket, on its way from the owner
 };
-inline constexpr int kSlotCount = 13;
+inline constexpr int kSlotCount = 14;
 
 struct Op {
   OpKind kind;
@@ -113,11 +116,13 @@ struct Op {
   Trigger trigger;
   Slot source = Slot::kNone;
   Slot target = Slot::kNone;
-  std::int32_t matrix = -1;  // index into Plan::matrices; -1 for kVerdict
+  std::int32_t matrix = -1;  // index into Plan::matrices, the first of the set; -1 for kVerdict
+  std::int32_t set = -1;     // index into Plan::sets where the op handles several matrices at once
   std::int32_t group = 0;    // index into Plan::groups
-  std::int32_t root = -1;    // world rank, for rooted collectives
+  std::int32_t root = -1;    // rooted collectives: the root's place in each part of the group
   // Collectives: payload of the whole op in the source slot's type, not one rank's share of it: the
-  // matrix, or the node's rows of it (gather and scatter inside a node).
+  // matrices, or the node's rows of one (gather and scatter inside a node); where the parts of the
+  // group carry unequal payloads, the largest.
   std::int64_t bytes = 0;
   double flops = 0;  // per executing rank; the largest share where ranks hold unequal shards
   // Ops that must have run before this one, on every rank that runs both: of this step, and of the
@@ -127,11 +132,17 @@ struct Op {
   std::vector<std::int32_t> after_previous;
 };
 
-// A set of ranks. Groups of one get no communicator: they appear for compute ops, and for the
-// verdict of a world of one, which is an op of its compute lane.
+// The ranks of an op, in disjoint parts of which each does the op on its own, side by side with the
+// others. A part with collectives is a communicator. Parts of one rank get none: they appear for
+// compute ops, and for the verdict of a world of one, which is an op of its compute lane.
 struct Group {
-  std::string name;        // "world", "intra 0", "inter 1", "rank 3"
-  std::vector<int> ranks;  // world ranks, ascending
+  std::string name;                     // "world", "intra", "inter 1", "rank 3"
+  std::vector<std::vector<int>> parts;  // world ranks, ascending
+
+  // "intra 0" where there are several parts, else `name`.
+  std::string PartName(std::size_t part) const;
+  // -1 where the rank is in none.
+  int PartOf(int rank) const;
 };
 
 struct PlanMatrix {
@@ -155,9 +166,14 @@ struct PlanMatrix {
   std::vector<std::string> warnings;
 
   // Filled by the builder:
-  std::int32_t owner = -1;  // world rank; -1 when every rank runs the rule
-  std::string path;         // e.g. "owner 3: reduce, NS, broadcast"
-  std::string fallback;     // why the strategy's own path was not taken; empty if it was
+  std::int32_t owner = -1;   // world rank; -1 when every rank runs the rule
+  std::int32_t bucket = -1;  // index into Plan::sets: the matrices that it travels with
+  std::int32_t batch = -1;   // index into Plan::sets: the matrices that NS runs with it
+  // The buffer behind each slot. Matrices share one by taking turns, or side by side:
+  // BuffersOfRank().
+  std::array<std::int32_t, kSlotCount> buffers = {};
+  std::string path;      // e.g. "owner 3: reduce, NS, broadcast"
+  std::string fallback;  // why the strategy's own path was not taken; empty if it was
 };
 
 // Rows per rank as FSDP2 cuts them: blocks of ceil(rows / ranks), the last ones short or empty.
@@ -173,13 +189,17 @@ struct PlanRequest {
   // Have every part of every gradient checked once in the world before the verdict.
   bool check_gradients = false;
   OwnershipOptions ownership;  // what owners are chosen by (strategy owner)
+  PlanLimits limits;
 };
 
 struct Plan {
   Topology topology;
   Strategy strategy = Strategy::kOwner;
   bool check_gradients = false;
+  PlanLimits limits;
   std::vector<PlanMatrix> matrices;
+  std::vector<std::vector<std::int32_t>> sets;  // buckets and batches: matrices, ascending
+  std::int32_t buffers = 0;                     // how many there are
   std::vector<Group> groups;
   std::vector<Op> ops;  // in one global order, which every lane keeps
   // lanes[rank][lane]: indices into ops, in issue order.
@@ -193,12 +213,26 @@ std::int64_t SlotRows(const Plan& plan, std::int32_t matrix, Slot slot, int rank
 // Element type of a slot.
 DType SlotType(const PlanMatrix& matrix, Slot slot);
 
+// The matrices that an op handles; empty for kVerdict. `op` must outlive the answer.
+absl::Span<const std::int32_t> MatricesOf(const Plan& plan, const Op& op);
+// Payload of a collective on `rank`, which is a member of its group.
+std::int64_t PayloadBytes(const Plan& plan, const Op& op, int rank);
+
+// One rank's buffers. Slots of kWeight are the trainer's memory and have none.
+struct RankBuffers {
+  std::vector<std::int64_t> bytes;  // by buffer; 0 where this rank does not need it
+  // [matrix][slot]: where in its buffer the slot begins. Matrices of one set lie one behind the
+  // other in the buffers that they share, in the set's order; others begin at 0 and take turns.
+  std::vector<std::array<std::int64_t, kSlotCount>> offsets;
+};
+RankBuffers BuffersOfRank(const Plan& plan, int rank);
+
 // What a plan costs one rank.
 struct RankCost {
   double flops = 0;
   std::array<std::int64_t, kLaneCount> lane_bytes = {};  // payload of its collectives by lane
   std::int64_t state_bytes = 0;                          // optimizer state
-  std::int64_t buffer_bytes = 0;                         // all slots but kWeight
+  std::int64_t buffer_bytes = 0;                         // all buffers
   int owned = 0;                                         // matrices it owns
 };
 RankCost CostOfRank(const Plan& plan, int rank);
@@ -208,6 +242,11 @@ RankCost CostOfRank(const Plan& plan, int rank);
 // strategy cannot serve or a cap on owners that is not kept.
 absl::StatusOr<Plan> BuildPlan(const PlanRequest& request);
 
+// The same for one rank: the others' lanes are empty, and edges that `rank` does not need are left
+// out. Proves what can be told from one rank. For a look at a large world; ranks that are to work
+// together use BuildPlan().
+absl::StatusOr<Plan> BuildRankPlan(const PlanRequest& request, int rank);
+
 // Proves what design promises of a plan (docs/plan.md lists it); the message names op, rank and
 // communicator.
 absl::Status ValidatePlan(const Plan& plan);
@@ -216,8 +255,9 @@ absl::Status ValidatePlan(const Plan& plan);
 // all ranks.
 std::uint64_t Fingerprint(const Plan& plan);
 
-// {"strategy": ..., "check_gradients": ..., "topology": ..., "matrices": [...], "groups": [...],
-// "ops": [...], "lanes": [...]}, for people and tools; two spaces of indentation.
+// {"strategy": ..., "check_gradients": ..., "topology": ..., "limits": ..., "matrices": [...],
+// "sets": [...], "groups": [...], "ops": [...], "lanes": [...]}, for people and tools; two spaces
+// of indentation.
 std::string PlanToJson(const Plan& plan);
 
 std::string_view Name(Layout layout);

@@ -15,5 +15,6 @@
 #include "weft/safetensors.h"
 #include "weft/topology.h"
 #include "weft/topology_file.h"
+#include "weft/topology_preset.h"
 #include "weft/transport.h"
 #include "weft/update.h"

@@ -35,10 +35,11 @@ class Elementwise final : public Path {
     return {sharded ? plan.World() : plan.AnyRank(m), GradientSlot(plan.matrix(m))};
   }
 
-  void Update(PlanBuilder& plan, std::int32_t m) const override {
+  void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
+    const std::int32_t m = unit[0];
     const PlanMatrix& matrix = plan.matrix(m);
     const Slot gradient = GradientSlot(matrix);
-    double flops = matrix.flops;
+    double flops = plan.Flops(plan.TravelsWith(m));
     if (matrix.layout == Layout::kSharded && matrix.rows > 0) {
       const std::int64_t most =
           *std::max_element(matrix.shard_rows.begin(), matrix.shard_rows.end());

@@ -38,20 +38,25 @@ class Gather final : public Path {
   void Collect(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
     if (matrix.rule == RuleKind::kMuon) {
+      plan.TakeTurn(m, Slot::kWholeUpdate, kEveryRank, plan.buffers_in_turn());
       plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
                    {Slot::kUpdate, Slot::kWholeUpdate});
       return;
     }
+    plan.TakeTurn(m, Slot::kWholeGradient, kEveryRank, plan.buffers_in_turn());
+    plan.TakeTurn(m, Slot::kWholeWeight, kEveryRank, plan.buffers_in_turn());
     plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
                  {OwnGradient(matrix), Slot::kWholeGradient});
     plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
                  {Slot::kWeight, Slot::kWholeWeight});
   }
 
-  void Update(PlanBuilder& plan, std::int32_t m) const override {
+  void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
+    const std::int32_t m = unit[0];
     const std::int32_t world = plan.World();
     const double flops = plan.matrix(m).flops;
     if (plan.matrix(m).rule == RuleKind::kMuon) {
+      plan.TakeTurn(m, Slot::kDirection, kEveryRank, 1);
       plan.Compute(OpKind::kOrthogonalize, world, m, Stage::kOrthogonalized,
                    {Slot::kWholeUpdate, Slot::kDirection}, flops);
       plan.Compute(OpKind::kApply, world, m, Stage::kApplied, {Slot::kDirection, Slot::kWeight});

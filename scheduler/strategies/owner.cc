@@ -42,7 +42,8 @@ class Owner final : public Path {
                  Slot::kWholeWeight);
   }
 
-  void Update(PlanBuilder& plan, std::int32_t m) const override {
+  void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
+    const std::int32_t m = unit[0];
     const PlanMatrix& matrix = plan.matrix(m);
     const std::int32_t owner = plan.Rank(matrix.owner);
     const Slot gradient = GradientHolders(plan, m).slot;
@@ -51,17 +52,17 @@ class Owner final : public Path {
                    {gradient, Sharded(matrix) ? Slot::kWholeWeight : Slot::kWeight}, matrix.flops);
       return;
     }
-    plan.Compute(OpKind::kMomentum, owner, m, Stage::kOrthogonalized, {gradient, Slot::kUpdate});
-    plan.Compute(OpKind::kOrthogonalize, owner, m, Stage::kOrthogonalized,
-                 {Slot::kUpdate, Slot::kDirection}, matrix.flops);
-    if (!Sharded(matrix)) {
-      plan.Compute(OpKind::kApply, owner, m, Stage::kApplied, {Slot::kDirection, Slot::kWeight});
-    }
+    plan.MuonUpdate(owner, unit, gradient, matrix.owner, /*applies=*/!Sharded(matrix));
   }
 
   void Publish(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
-    if (!Sharded(matrix)) {
+    if (matrix.bucket >= 0) {
+      plan.Compute(OpKind::kCopyRows, plan.Rank(matrix.owner), m, Stage::kApplied,
+                   {Slot::kWeight, Slot::kPackedWeight});
+      plan.FromOwner(OpKind::kBroadcast, m, Stage::kPublished, Stage::kPublished,
+                     Slot::kPackedWeight, Slot::kPackedWeight, Slot::kPackedWeight);
+    } else if (!Sharded(matrix)) {
       plan.FromOwner(OpKind::kBroadcast, m, Stage::kPublished, Stage::kDelivered, Slot::kWeight,
                      Slot::kWeight, Slot::kWeight);
     } else if (matrix.rule == RuleKind::kCustom) {
@@ -75,7 +76,12 @@ class Owner final : public Path {
   }
 
   void Deliver(PlanBuilder& plan, std::int32_t m) const override {
-    if (plan.matrix(m).rule != RuleKind::kMuon || !Sharded(plan.matrix(m))) return;
+    const PlanMatrix& matrix = plan.matrix(m);
+    if (matrix.bucket >= 0) {
+      plan.Compute(OpKind::kCopyRows, plan.AllBut(matrix.owner), m, Stage::kDelivered,
+                   {Slot::kPackedWeight, Slot::kWeight});
+    }
+    if (matrix.rule != RuleKind::kMuon || !Sharded(matrix)) return;
     plan.Compute(OpKind::kApply, plan.World(), m, Stage::kDelivered,
                  {Slot::kShardDirection, Slot::kWeight});
   }

@@ -1,10 +1,12 @@
 // One way of updating a matrix, as the phases of a step. BuildPlan() runs a phase for all matrices
-// before the next phase begins, so a phase's ops stand together in every lane.
+// before the next phase begins, so a phase's ops stand together in every lane. Matrices of a bucket
+// go by its first.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "absl/types/span.h"
 #include "scheduler/plan_builder.h"
 
 namespace weft::scheduler {
@@ -25,10 +27,10 @@ class Path {
   virtual Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const = 0;
   // After the step is closed. First matrix first: compute that communication waits for,
   virtual void Prepare(PlanBuilder&, std::int32_t) const {}
-  // communication that the update waits for,
+  // communication that the update waits for, at most limits.buffers_in_turn matrices ahead of it,
   virtual void Collect(PlanBuilder&, std::int32_t) const {}
-  // and the update.
-  virtual void Update(PlanBuilder& plan, std::int32_t m) const = 0;
+  // and the update, of one matrix or bucket, or of those whose NS is one batch.
+  virtual void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const = 0;
   // In the order in which owners finish: what takes the result to the ranks,
   virtual void Publish(PlanBuilder&, std::int32_t) const {}
   // and what they do with it.

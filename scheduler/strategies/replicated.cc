@@ -24,21 +24,18 @@ class Replicated final : public Path {
     return {plan.AnyRank(m), reduced ? Slot::kReducedGradient : Slot::kGradient};
   }
 
-  void Update(PlanBuilder& plan, std::int32_t m) const override {
+  void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
+    const std::int32_t m = unit[0];
     const PlanMatrix& matrix = plan.matrix(m);
     const Slot gradient = GradientHolders(plan, m).slot;
     const std::int32_t world = plan.World();
     switch (matrix.rule) {
       case RuleKind::kMuon:
-        plan.Compute(OpKind::kMomentum, world, m, Stage::kOrthogonalized,
-                     {gradient, Slot::kUpdate});
-        plan.Compute(OpKind::kOrthogonalize, world, m, Stage::kOrthogonalized,
-                     {Slot::kUpdate, Slot::kDirection}, matrix.flops);
-        plan.Compute(OpKind::kApply, world, m, Stage::kApplied, {Slot::kDirection, Slot::kWeight});
+        plan.MuonUpdate(world, unit, gradient, kEveryRank, /*applies=*/true);
         break;
       case RuleKind::kElementwise:
         plan.Compute(OpKind::kElementwise, world, m, Stage::kApplied, {gradient, Slot::kWeight},
-                     matrix.flops);
+                     plan.Flops(plan.TravelsWith(m)));
         break;
       case RuleKind::kCustom:
         plan.Compute(OpKind::kCustom, world, m, Stage::kApplied, {gradient, Slot::kWeight},

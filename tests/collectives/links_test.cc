@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string_view>
 #include <vector>
+
+#include "weft/topology_preset.h"
 
 namespace weft::collectives::local {
 namespace {
@@ -79,39 +83,133 @@ TEST(Links, FreeLinksTakeNoTimeAndOccupyNothing) {
   EXPECT_EQ(half.Book(Broadcast(1000), {0, 1}, 8), 8);
 }
 
+// The ranks of a node share `root_complexes`, each of 0.5 ns per byte.
+Topology WithRootComplexes(Topology topology, int root_complexes) {
+  topology.root_complexes_per_node = root_complexes;
+  topology.root_complex_gigabytes_per_second = 2;
+  return topology;
+}
+
+TEST(Links, OperationsBelowOneRootComplexQueueForIt) {
+  Links own(WithRootComplexes(Emulated(1, 4, 0), 2));
+  EXPECT_EQ(own.Book(Broadcast(1000), {0, 1}, 0), 3000);
+  EXPECT_EQ(own.Book(Broadcast(1000), {2, 3}, 0), 3000);
+  Links shared(WithRootComplexes(Emulated(1, 4, 0), 1));
+  EXPECT_EQ(shared.Book(Broadcast(1000), {0, 1}, 0), 3000);
+  EXPECT_EQ(shared.Book(Broadcast(1000), {2, 3}, 0), 500 + 3000) << "one hop of 1000 bytes later";
+  EXPECT_EQ(shared.latest_end(), 3500);
+}
+
+TEST(Links, EveryHopOfARingPassesTheRootComplex) {
+  const auto end = [](OpKind kind, std::vector<std::int64_t> counts, int root_complexes) {
+    return Links(WithRootComplexes(Emulated(1, 4, 0), root_complexes))
+        .Book({kind, nullptr, nullptr, std::move(counts)}, {0, 1, 2, 3}, 0);
+  };
+  constexpr Nanos kHops = 3 * 2000;
+  // 0.5 ns a byte: three hops of an open chain, four of a ring with 3/4 of the bytes each. Alone,
+  // links would be 10000 and 9000.
+  EXPECT_EQ(end(OpKind::kBroadcast, {16000}, 1), 24000);
+  EXPECT_EQ(end(OpKind::kReduce, {4000}, 1), 24000);
+  EXPECT_EQ(end(OpKind::kAllGather, {0, 4000, 4000, 8000}, 1), 24000);
+  EXPECT_EQ(end(OpKind::kAllReduce, {4000}, 1), 48000);
+  // Two members each.
+  EXPECT_EQ(end(OpKind::kBroadcast, {16000}, 2), kHops + 16000);
+  EXPECT_EQ(end(OpKind::kAllGather, {0, 4000, 4000, 8000}, 2), kHops + 12000);
+  EXPECT_EQ(end(OpKind::kGather, {0, 4000, 4000, 8000}, 1), kHops + 12000) << "at the root's port";
+  EXPECT_EQ(end(OpKind::kBarrier, {}, 1), kHops);
+}
+
+TEST(Links, TheLinkClassDecidesWhatQueues) {
+  Topology topology = WithRootComplexes(Emulated(2, 4, 0), 2);
+  topology.intra = {};
+  topology.inter = {};
+  const auto end = [&](LinkClass link_class, const std::vector<int>& ranks) {
+    topology.intra_class = link_class;
+    return Links(topology).Book(Broadcast(1000), ranks, 7) - 7;
+  };
+  for (const LinkClass of : {LinkClass::kPcie, LinkClass::kShm}) {
+    EXPECT_EQ(end(of, {0, 1}), 500);
+    EXPECT_EQ(end(of, {1, 2}), 500);
+    EXPECT_EQ(end(of, {0, 1, 2, 3}), 1000);
+    EXPECT_EQ(end(of, {0, 1, 4}), 1000);
+  }
+  EXPECT_EQ(end(LinkClass::kPcieSwitch, {0, 1}), 0);
+  EXPECT_EQ(end(LinkClass::kPcieSwitch, {1, 2}), 500);
+  EXPECT_EQ(end(LinkClass::kPcieSwitch, {0, 1, 2, 3}), 500);
+  EXPECT_EQ(end(LinkClass::kPcieSwitch, {0, 1, 4}), 500);
+  EXPECT_EQ(end(LinkClass::kNvlink, {0, 1, 2, 3}), 0);
+  EXPECT_EQ(end(LinkClass::kNvlink, {0, 1, 4}), 500);
+}
+
+TEST(Links, WhatWaitsForASlowNicLeavesTheRootComplexToOthers) {
+  Links links(WithRootComplexes(Emulated(2, 2, 0), 1));
+  EXPECT_EQ(links.Book(Broadcast(10000), {0, 2}, 0), 10000 + 40000);
+  // Each node's root complex is busy with it for 5000.
+  EXPECT_EQ(links.Book(Broadcast(1000), {0, 1}, 0), 5000 + 3000);
+  EXPECT_EQ(links.Book(Broadcast(1000), {1, 3}, 100), 5500 + 14000);
+}
+
+// docs/topology.md, Presets.
+TEST(Links, PresetsReachTheBandwidthsOfTheirPage) {
+  const std::map<std::string_view, double> expected = {
+      {"a800-nvlink", 160},   {"h100-nvlink", 360}, {"pcie-48gb-1nic", 10},
+      {"pcie-48gb-2nic", 10}, {"l20-pcie", 16},     {"consumer-2", 6.5}};
+  ASSERT_EQ(expected.size(), TopologyPresets().size());
+  for (const auto& [name, bandwidth] : expected) {
+    const Topology node = *Preset(name, 1);
+    const double ranks = node.grid.size();
+    constexpr std::int64_t kElements = std::int64_t{1} << 32;
+    const Nanos end =
+        Links(node).Book({OpKind::kAllReduce, nullptr, nullptr, {kElements}}, node.grid.World(), 0);
+    // Bus bandwidth as nccl-tests has it, in bytes per nanosecond.
+    const double bytes = 4.0 * static_cast<double>(kElements) * 2 * (ranks - 1) / ranks;
+    EXPECT_NEAR(bytes / static_cast<double>(end), bandwidth, bandwidth * 0.01) << name;
+  }
+}
+
 struct Booked {
   std::vector<int> ranks;
   Nanos arrival = 0, begin = 0, end = 0;
+  std::map<int, Nanos> until;  // what it occupies
 };
 
-// What an operation occupies: rank ports as 0.., NICs after them.
-std::vector<int> Occupied(const Topology& topology, const std::vector<int>& ranks) {
+// What a broadcast occupies, and for how long: rank ports as 0.., NICs as 1000.. and root complexes
+// as 2000... Of two members whose hop passes, the one counts; with pcie all hops pass.
+std::map<int, Nanos> Occupied(const Topology& topology, const std::vector<int>& ranks,
+                              std::int64_t bytes, Nanos length) {
   const int local = topology.grid.ranks_per_node;
   const int nics = topology.nics_per_node == 0 ? local : topology.nics_per_node;
-  std::vector<int> used;
+  const auto root_complex = [&](int rank) {
+    return 2000 + rank / local * 100 + rank % local * topology.root_complexes_per_node / local;
+  };
+  std::map<int, Nanos> used;
+  std::map<int, int> members;
+  for (const int rank : ranks) ++members[root_complex(rank)];
   for (const int a : ranks) {
     for (const int b : ranks) {
       if (a == b) continue;
       if (a / local == b / local) {
-        used.push_back(a);
+        used[a] = length;
       } else {
-        used.push_back(1000 + a / local * nics + a % local % nics);
+        used[1000 + a / local * nics + a % local % nics] = length;
+      }
+      if (topology.root_complex_gigabytes_per_second > 0) {
+        const int hops =
+            std::min<int>(members[root_complex(a)], static_cast<int>(ranks.size()) - 1);
+        used[root_complex(a)] = static_cast<Nanos>(std::llround(
+            static_cast<double>(bytes * hops) / topology.root_complex_gigabytes_per_second));
       }
     }
   }
   return used;
 }
 
-bool Share(const Topology& topology, const Booked& a, const Booked& b) {
-  const std::vector<int> of_a = Occupied(topology, a.ranks);
-  const std::vector<int> of_b = Occupied(topology, b.ranks);
-  return std::find_first_of(of_a.begin(), of_a.end(), of_b.begin(), of_b.end()) != of_a.end();
-}
-
-RC_GTEST_PROP(Links, PortsServeOneOperationAtATimeAndNeverIdleBeforeOneThatIsReady, ()) {
+RC_GTEST_PROP(Links, ServeOneOperationAtATimeAndNeverIdleBeforeOneThatIsReady, ()) {
   const int nodes = *rc::gen::inRange(1, 4);
-  const int local = *rc::gen::inRange(1, 4);
-  const Topology topology = Emulated(nodes, local, *rc::gen::inRange(0, 3));
+  const int local = *rc::gen::inRange(1, 5);
+  Topology topology = Emulated(nodes, local, *rc::gen::inRange(0, std::min(3, local + 1)));
+  topology.root_complexes_per_node = *rc::gen::inRange(1, local + 1);
+  topology.root_complex_gigabytes_per_second = *rc::gen::element(0.0, 0.125, 1.0, 4.0);
   Links links(topology);
   std::vector<Booked> all;
   Nanos now = 0;
@@ -130,10 +228,14 @@ RC_GTEST_PROP(Links, PortsServeOneOperationAtATimeAndNeverIdleBeforeOneThatIsRea
     op.begin = op.end - length;
     RC_ASSERT(op.begin >= op.arrival);
     bool justified = op.begin == op.arrival;
-    for (const Booked& earlier : all) {
-      if (!Share(topology, op, earlier)) continue;
-      RC_ASSERT(op.begin >= earlier.end);
-      justified = justified || op.begin == earlier.end;
+    for (const auto& [what, busy] : Occupied(topology, op.ranks, bytes, length)) {
+      op.until[what] = op.begin + busy;
+      for (const Booked& earlier : all) {
+        const auto until = earlier.until.find(what);
+        if (until == earlier.until.end()) continue;
+        RC_ASSERT(op.begin >= until->second);
+        justified = justified || op.begin == until->second;
+      }
     }
     RC_ASSERT(justified);
     all.push_back(op);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/model.h"
+#include "tests/support/topologies.h"
 #include "tests/support/world.h"
 
 namespace weft {
@@ -303,6 +304,27 @@ TEST(CommitCompares, NamesTheFirstFieldThatDiffers) {
   muon.newton_schulz.coefficients = Coefficients::You();
   muon.newton_schulz.coefficients.triples[2].a = 3;
   EXPECT_THAT(rule(muon), HasSubstr("matrix 'b': rank 0 has coefficients [("));
+}
+
+TEST(CommitCompares, EveryFieldOfTheTopology) {
+  const Topology mine{.grid = {1, 2}};
+  for (const auto& [field, other] : testing::OneFieldChanged(mine)) {
+    if (other.grid != mine.grid) continue;  // each rank's Create() holds it against its transport
+    std::array<std::string, 2> messages;
+    RunWorld({.grid = {1, 2}}, [&, other = other](testing::Rank rank) {
+      std::vector<float> weight(64, 0.0f);
+      RuntimeOptions options = testing::OptionsFor({1, 2});
+      if (rank.rank == 1) options.topology = other;
+      auto runtime = *Runtime::Create(options, rank.device, rank.transport);
+      ASSERT_TRUE(
+          runtime->AddMatrix({.name = "w", .rows = 8, .cols = 8, .weight = weight.data()}).ok());
+      const absl::Status status = runtime->Commit();
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      messages[rank.rank] = std::string(status.message());
+    });
+    EXPECT_THAT(messages[0], HasSubstr("options: rank 0 has " + field + " ")) << field;
+    EXPECT_EQ(messages[1], messages[0]);
+  }
 }
 
 // Of two lists as long as each other, the first item that differs.

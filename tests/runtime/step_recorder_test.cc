@@ -5,12 +5,8 @@
 namespace weft::runtime {
 namespace {
 
-Op OpOn(Lane lane, OpKind kind, std::int64_t bytes = 0) {
-  return Op{.kind = kind,
-            .lane = lane,
-            .stage = Stage::kReduced,
-            .trigger = Trigger::kStepClosed,
-            .bytes = bytes};
+Op OpOn(Lane lane, OpKind kind) {
+  return Op{.kind = kind, .lane = lane, .stage = Stage::kReduced, .trigger = Trigger::kStepClosed};
 }
 
 TEST(StepRecorder, HasNothingBeforeAStepIsComplete) {
@@ -27,11 +23,11 @@ TEST(StepRecorder, AddsUpLanesAndMeasuresTheOptimizerToTheLastDelivery) {
   recorder.AddJob(3);
   recorder.AddHostTime(3, 6000);
   recorder.StepCalled(3, 1'000'000'000);
-  recorder.AddOp(3, OpOn(Lane::kIntra, OpKind::kReduce, 10), 0, 2'000'000'000, false);
-  recorder.AddOp(3, OpOn(Lane::kInter, OpKind::kBroadcast, 7), 0, 1'000'000'000, false);
-  recorder.AddOp(3, OpOn(Lane::kInter, OpKind::kBroadcast, 7), 4'000'000'000, 5'000'000'000, true);
-  recorder.AddOp(3, OpOn(Lane::kCompute, OpKind::kOrthogonalize), 0, 3'000'000'000, false);
-  recorder.AddOp(3, OpOn(Lane::kCompute, OpKind::kApply), 3'000'000'000, 4'000'000'000, false);
+  recorder.AddOp(3, OpOn(Lane::kIntra, OpKind::kReduce), 10, 0, 2'000'000'000, false);
+  recorder.AddOp(3, OpOn(Lane::kInter, OpKind::kBroadcast), 7, 0, 1'000'000'000, false);
+  recorder.AddOp(3, OpOn(Lane::kInter, OpKind::kBroadcast), 7, 4'000'000'000, 5'000'000'000, true);
+  recorder.AddOp(3, OpOn(Lane::kCompute, OpKind::kOrthogonalize), 0, 0, 3'000'000'000, false);
+  recorder.AddOp(3, OpOn(Lane::kCompute, OpKind::kApply), 0, 3'000'000'000, 4'000'000'000, false);
   recorder.Complete(3);
   const StepMetrics metrics = *recorder.LastComplete();
   EXPECT_EQ(metrics.step, 3);
@@ -50,7 +46,7 @@ TEST(StepRecorder, AddsUpLanesAndMeasuresTheOptimizerToTheLastDelivery) {
 
 TEST(StepRecorder, ExposedCommunicationIsWaitingWhileTheComputeLaneIsIdle) {
   StepRecorder recorder;
-  recorder.AddOp(0, OpOn(Lane::kCompute, OpKind::kOrthogonalize), 2'000'000'000, 4'000'000'000,
+  recorder.AddOp(0, OpOn(Lane::kCompute, OpKind::kOrthogonalize), 0, 2'000'000'000, 4'000'000'000,
                  false);
   recorder.AddWait(0, 0, 3'000'000'000);              // 1 s of it is hidden
   recorder.AddWait(0, 5'000'000'000, 6'000'000'000);  // none of it is

@@ -107,6 +107,20 @@ TEST_F(Model, OtherCollectivesAreAnalytic) {
              30e-6 + 1e6 / 12.5e9, kAnalytic);
 }
 
+TEST_F(Model, RootComplexesBoundCollectives) {
+  // Each of two ranks below one root complex adds a pass of the ring; a chain of two has one hop.
+  Topology topology = {{1, 2}, {10, 12.5}, {}, 1};
+  topology.root_complex_gigabytes_per_second = 5;
+  const CostModel model(topology);
+  ExpectCost(model.Collective(OpKind::kAllReduce, GroupClass::kWorld, 2, 1e6), 2 * 1e6 / 5e9,
+             kAnalytic);
+  ExpectCost(model.Collective(OpKind::kBroadcast, GroupClass::kWorld, 2, 1e6), 1e6 / 5e9,
+             kAnalytic);
+  topology.intra_class = LinkClass::kNvlink;
+  ExpectCost(CostModel(topology).Collective(OpKind::kBroadcast, GroupClass::kWorld, 2, 1e6),
+             10e-6 + 1e6 / 12.5e9, kAnalytic);
+}
+
 RC_GTEST_PROP(CostModel, AnswersArePositiveAndKnowWhatIsMeasured, ()) {
   const CostProfile profile = testing::DrawProfile();
   const CostModel model(profile, profile.fingerprint.topology);

@@ -128,6 +128,10 @@ TEST(CheckProfile, NamesTheFirstDifference) {
        "the intra link was '10 us and 12.5 GB/s' and is '11 us and 12.5 GB/s'"},
       {[](auto& f) { f.topology.inter.gigabytes_per_second = 4; },
        "the inter link was '20.25 us and 3 GB/s' and is '20.25 us and 4 GB/s'"},
+      {[](auto& f) { f.topology.intra_class = LinkClass::kNvlink; },
+       "the class of intra links was 'pcie' and is 'nvlink'"},
+      {[](auto& f) { f.topology.root_complex_gigabytes_per_second = 16; },
+       "the limit of root complexes was '1 with 0 GB/s' and is '1 with 16 GB/s'"},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     ProfileFingerprint other = profile.fingerprint;

@@ -120,7 +120,9 @@ TEST(Ownership, InterGroupsShareTheTraffic) {
   ASSERT_EQ(plan.status(), absl::OkStatus());
   std::vector<double> bytes(2, 0);
   for (const Op& op : plan->ops) {
-    if (op.lane == Lane::kInter && op.root >= 0) bytes[op.root % 2] += op.bytes;
+    if (op.lane == Lane::kInter && op.root >= 0) {
+      bytes[plan->matrices[op.matrix].owner % 2] += op.bytes;
+    }
   }
   EXPECT_LE(std::max(bytes[0], bytes[1]), 1.1 * (bytes[0] + bytes[1]) / 2);
   request.ownership.owners.assign(12, 1);

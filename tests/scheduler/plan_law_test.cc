@@ -62,25 +62,27 @@ RC_GTEST_PROP(PlanLaw, EqualRequestsGiveEqualPlansAndTheyAreValid, ()) {
 
 RC_GTEST_PROP(PlanLaw, MembersOfACommunicatorHaveOneSequenceOnOneLane, ()) {
   const Plan plan = Build(DrawRequest({}));
-  std::map<int, std::set<std::vector<int>>> sequences;
+  std::map<std::pair<int, int>, std::set<std::vector<int>>> sequences;  // by group and part
   std::map<int, std::set<int>> lanes_of;
-  for (const auto& lanes : plan.lanes) {
+  for (int rank = 0; rank < static_cast<int>(plan.lanes.size()); ++rank) {
     std::map<int, std::vector<int>> mine;
     for (int lane = 0; lane < kLaneCount; ++lane) {
-      for (int index : lanes[lane]) {
+      for (int index : plan.lanes[rank][lane]) {
         const Op& op = plan.ops[index];
         if (op.kind > OpKind::kVerdict) continue;
         mine[op.group].push_back(index);
         lanes_of[op.group].insert(lane);
       }
     }
-    for (const auto& [group, sequence] : mine) sequences[group].insert(sequence);
+    for (const auto& [group, sequence] : mine) {
+      sequences[{group, plan.groups[group].PartOf(rank)}].insert(sequence);
+    }
   }
-  for (const auto& [group, all] : sequences) RC_ASSERT(all.size() == 1u);
+  for (const auto& [part, all] : sequences) RC_ASSERT(all.size() == 1u);
   for (const auto& [group, lanes] : lanes_of) RC_ASSERT(lanes.size() == 1u);
   for (const Op& op : plan.ops) {
     if (op.kind > OpKind::kVerdict || plan.lanes.size() == 1) continue;
-    RC_ASSERT(plan.groups[op.group].ranks.size() > 1u);
+    for (const auto& part : plan.groups[op.group].parts) RC_ASSERT(part.size() > 1u);
   }
 }
 
@@ -143,7 +145,8 @@ std::set<std::pair<int, Slot>> TouchedSlots(const Plan& plan, int rank) {
     for (int index : lane) {
       const Op& op = plan.ops[index];
       if (op.kind == OpKind::kVerdict) continue;
-      const bool root = op.root == rank;
+      const Group& group = plan.groups[op.group];
+      const bool root = op.root >= 0 && group.parts[group.PartOf(rank)][op.root] == rank;
       const bool sends_all = op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter;
       const bool all_receive = op.kind != OpKind::kReduce && op.kind != OpKind::kGather;
       if (sends_all || root) touched.insert({op.matrix, op.source});
@@ -158,7 +161,8 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
   const Plan plan = Build(DrawRequest({3, 3, 12, 40}));
   for (int rank = 0; rank < static_cast<int>(plan.lanes.size()); ++rank) {
     const auto touched = TouchedSlots(plan, rank);
-    std::int64_t bytes = 0;
+    // Of each buffer, what its occupants need; those of a set lie side by side.
+    std::map<int, std::map<int, std::int64_t>> needed;
     for (int m = 0; m < static_cast<int>(plan.matrices.size()); ++m) {
       const PlanMatrix& matrix = plan.matrices[m];
       const bool sharded = matrix.layout == Layout::kSharded;
@@ -175,11 +179,21 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
         if (slot == Slot::kWeight) {
           RC_ASSERT(rows == (sharded ? matrix.shard_rows[rank] : matrix.rows));
         } else {
-          bytes += rows * matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));
+          const bool batched = slot == Slot::kUpdate || slot == Slot::kDirection;
+          const int set = batched ? matrix.batch : matrix.bucket;
+          needed[matrix.buffers[s]][set >= 0 ? set : -1 - m] +=
+              rows * matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));
         }
       }
     }
+    std::int64_t bytes = 0;
+    for (const auto& [buffer, occupants] : needed) {
+      std::int64_t most = 0;
+      for (const auto& [occupant, size] : occupants) most = std::max(most, size);
+      bytes += most;
+    }
     RC_ASSERT(CostOfRank(plan, rank).buffer_bytes == bytes);
+    RC_ASSERT(bytes <= plan.limits.buffer_bytes);
   }
 }
 

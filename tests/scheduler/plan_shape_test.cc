@@ -37,15 +37,13 @@ TEST(PlanShape, OwnerOfReplicatedGoesByNodesAndInterGroup) {
       Request(Strategy::kOwner, 2, 2, {Matrix("a", 4, 2), Matrix("b", 4, 2), Matrix("c", 4, 2)}));
   ASSERT_EQ(plan.matrices[2].owner, 2);
   EXPECT_EQ(plan.matrices[2].path, "owner 2: reduce, NS, broadcast");
-  EXPECT_EQ(OpsOf(plan, 2), (Lines{"reduce gradient>node_gradient intra 0 32 reduced",
-                                   "reduce gradient>node_gradient intra 1 32 reduced",
+  EXPECT_EQ(OpsOf(plan, 2), (Lines{"reduce gradient>node_gradient intra 32 reduced",
                                    "reduce node_gradient>reduced_gradient inter 0 32 reduced",
                                    "momentum reduced_gradient>update rank 2 0 orthogonalized",
                                    "orthogonalize update>direction rank 2 0 orthogonalized",
                                    "apply direction>weight rank 2 0 applied",
                                    "broadcast weight>weight inter 0 32 published",
-                                   "broadcast weight>weight intra 0 32 delivered",
-                                   "broadcast weight>weight intra 1 32 delivered"}));
+                                   "broadcast weight>weight intra 32 delivered"}));
 }
 
 TEST(PlanShape, OwnerOfReducedShardsGathersAndScattersRows) {
@@ -54,15 +52,17 @@ TEST(PlanShape, OwnerOfReducedShardsGathersAndScattersRows) {
   matrix.shard_rows = {1, 0, 3, 2};
   const Plan plan = Build(Request(Strategy::kOwner, 2, 2, {matrix}));
   EXPECT_EQ(plan.matrices[0].path, "owner 0: gather, NS, scatter");
-  EXPECT_EQ(OpsOf(plan, 0), (Lines{"gather gradient>node_gradient intra 0 4 reduced",
-                                   "gather gradient>node_gradient intra 1 20 reduced",
+  EXPECT_EQ(OpsOf(plan, 0), (Lines{"gather gradient>node_gradient intra 20 reduced",
                                    "gather node_gradient>reduced_gradient inter 0 24 reduced",
                                    "momentum reduced_gradient>update rank 0 0 orthogonalized",
                                    "orthogonalize update>direction rank 0 0 orthogonalized",
                                    "scatter direction>node_direction inter 0 48 published",
-                                   "scatter node_direction>shard_direction intra 0 8 published",
-                                   "scatter node_direction>shard_direction intra 1 40 published",
+                                   "scatter node_direction>shard_direction intra 40 published",
                                    "apply shard_direction>weight world 0 delivered"}));
+  // Each node carries its own rows.
+  const Op& gather = plan.ops[0];
+  EXPECT_EQ(PayloadBytes(plan, gather, 1), 4);
+  EXPECT_EQ(PayloadBytes(plan, gather, 2), 20);
 }
 
 TEST(PlanShape, GatherRunsAllMomentaBeforeTheFirstNewtonSchulz) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/scheduler/requests.h"
+#include "tests/support/topologies.h"
 #include "weft/plan.h"
 
 namespace weft::testing {
@@ -56,15 +57,18 @@ TEST(PlanText, NamesAreDistinct) {
 
 TEST(PlanText, FingerprintSeesEveryField) {
   const std::vector<std::function<void(Plan&)>> changes = {
-      [](Plan& p) { p.topology.grid.nodes = 3; },
-      [](Plan& p) { p.topology.grid.ranks_per_node = 3; },
-      [](Plan& p) { p.topology.intra.latency_us = 1; },
-      [](Plan& p) { p.topology.inter.gigabytes_per_second = 1; },
-      [](Plan& p) { p.topology.nics_per_node = 1; },
       [](Plan& p) { p.check_gradients = !p.check_gradients; },
-      [](Plan& p) { p.strategy = Strategy::kGather; }, [](Plan& p) { p.matrices[0].name = "c"; },
-      [](Plan& p) { ++p.matrices[0].rows; }, [](Plan& p) { ++p.matrices[0].cols; },
-      [](Plan& p) { p.matrices[0].dtype = DType::kBF16; },
+      [](Plan& p) { p.limits.collectives_in_flight = 1; },
+      [](Plan& p) { ++p.limits.buffers_in_turn; }, [](Plan& p) { ++p.limits.bucket_bytes; },
+      [](Plan& p) { ++p.limits.piece_bytes; }, [](Plan& p) { ++p.limits.buffer_bytes; },
+      [](Plan& p) { ++p.buffers; }, [](Plan& p) { ++p.matrices[0].buffers[1]; },
+      [](Plan& p) { p.matrices[0].bucket = 0; }, [](Plan& p) { p.matrices[0].batch = 0; },
+      [](Plan& p) {
+        p.sets.push_back({0, 1});
+      },
+      [](Plan& p) { p.ops[0].set = 0; }, [](Plan& p) { p.strategy = Strategy::kGather; },
+      [](Plan& p) { p.matrices[0].name = "c"; }, [](Plan& p) { ++p.matrices[0].rows; },
+      [](Plan& p) { ++p.matrices[0].cols; }, [](Plan& p) { p.matrices[0].dtype = DType::kBF16; },
       [](Plan& p) { p.matrices[0].layout = Layout::kSharded; },
       [](Plan& p) { p.matrices[0].gradient = GradientKind::kReduced; },
       [](Plan& p) { p.matrices[0].rule = RuleKind::kCustom; },
@@ -72,7 +76,7 @@ TEST(PlanText, FingerprintSeesEveryField) {
       [](Plan& p) { p.matrices[0].flops += 1; }, [](Plan& p) { ++p.matrices[2].shard_rows[1]; },
       [](Plan& p) { p.matrices[0].owner = 3; }, [](Plan& p) { p.matrices[0].path += "."; },
       [](Plan& p) { p.matrices[0].fallback = "x"; }, [](Plan& p) { p.matrices.pop_back(); },
-      [](Plan& p) { p.groups[0].name = "other"; }, [](Plan& p) { p.groups[0].ranks.pop_back(); },
+      [](Plan& p) { p.groups[0].name = "other"; }, [](Plan& p) { p.groups[0].parts.pop_back(); },
       [](Plan& p) { p.ops[0].kind = OpKind::kGather; },
       [](Plan& p) { p.ops[0].lane = Lane::kInter; },
       [](Plan& p) { p.ops[0].stage = Stage::kApplied; },
@@ -97,7 +101,13 @@ TEST(PlanText, FingerprintSeesEveryField) {
     change(plan);
     seen.insert(Fingerprint(plan));
   }
-  EXPECT_EQ(seen.size(), changes.size() + 1);
+  const auto topologies = OneFieldChanged(Example().topology);
+  for (const auto& [field, topology] : topologies) {
+    Plan plan = Example();
+    plan.topology = topology;
+    EXPECT_TRUE(seen.insert(Fingerprint(plan)).second) << field;
+  }
+  EXPECT_EQ(seen.size(), changes.size() + topologies.size() + 1);
   Plan warned = Example();
   warned.matrices[0].warnings = {"x"};
   EXPECT_EQ(Fingerprint(warned), Fingerprint(Example())) << "advice is not the plan";

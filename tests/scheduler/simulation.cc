@@ -170,13 +170,21 @@ class Simulator {
   // What one member brought to a collective.
   struct Rendezvous {
     std::size_t arrived = 0;
-    std::map<int, Rows> sent;
+    std::map<int, std::vector<Rows>> sent;  // by rank, of each of the op's matrices
   };
 
   int World() const { return static_cast<int>(plan_.lanes.size()); }
-  bool Contains(const Op& op, int rank) const {
-    const std::vector<int>& ranks = plan_.groups[op.group].ranks;
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  bool Contains(const Op& op, int rank) const { return plan_.groups[op.group].PartOf(rank) >= 0; }
+  const std::vector<int>& Members(const Op& op, int rank) const {
+    const Group& group = plan_.groups[op.group];
+    return group.parts[group.PartOf(rank)];
+  }
+  bool IsRoot(const Op& op, int rank) const {
+    return op.root >= 0 && Members(op, rank)[op.root] == rank;
+  }
+  std::vector<std::int32_t> Matrices(const Op& op) const {
+    if (op.set >= 0) return plan_.sets[op.set];
+    return op.matrix >= 0 ? std::vector<std::int32_t>{op.matrix} : std::vector<std::int32_t>{};
   }
   bool HoldsShard(const PlanMatrix& matrix) const { return matrix.layout == Layout::kSharded; }
   std::int64_t FirstRow(const PlanMatrix& matrix, int rank) const {
@@ -208,7 +216,7 @@ class Simulator {
       for (std::int32_t index : lane) {
         self.checks_each_step += plan_.ops[index].kind == OpKind::kCheckGradient;
         if (Reads(plan_.ops[index], rank) && plan_.ops[index].source == Slot::kGradient) {
-          ++self.gradient_uses[plan_.ops[index].matrix];
+          for (std::int32_t m : Matrices(plan_.ops[index])) ++self.gradient_uses[m];
         }
       }
     }
@@ -218,16 +226,16 @@ class Simulator {
     return ranks_[rank].slots[matrix][static_cast<std::size_t>(slot)];
   }
 
-  static bool Reads(const Op& op, int rank) {
+  bool Reads(const Op& op, int rank) const {
     if (op.kind == OpKind::kVerdict) return false;
-    return (op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter) || rank == op.root;
+    return (op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter) || IsRoot(op, rank);
   }
-  static bool Writes(const Op& op, int rank) {
+  bool Writes(const Op& op, int rank) const {
     if (op.kind == OpKind::kVerdict || op.kind == OpKind::kCheckGradient) return false;
-    if (op.kind == OpKind::kReduce || op.kind == OpKind::kGather) return rank == op.root;
-    return op.kind != OpKind::kBroadcast || rank != op.root;
+    if (op.kind == OpKind::kReduce || op.kind == OpKind::kGather) return IsRoot(op, rank);
+    return op.kind != OpKind::kBroadcast || !IsRoot(op, rank);
   }
-  static bool ChangesModel(const Op& op, int rank) {
+  bool ChangesModel(const Op& op, int rank) const {
     return op.kind == OpKind::kMomentum || op.kind == OpKind::kElementwise ||
            op.kind == OpKind::kCustom || (Writes(op, rank) && op.target == Slot::kWeight);
   }
@@ -281,8 +289,9 @@ class Simulator {
     const std::int32_t index = list[lane.done % list.size()];
     const Op& op = plan_.ops[index];
     const bool collective = op.kind <= OpKind::kVerdict;
-    Rendezvous& meeting = meetings_[{index, step, collective ? -1 : rank}];
-    const std::size_t members = collective ? plan_.groups[op.group].ranks.size() : 1;
+    // A part meets by its first rank.
+    Rendezvous& meeting = meetings_[{index, step, collective ? Members(op, rank)[0] : rank}];
+    const std::size_t members = collective ? Members(op, rank).size() : 1;
     switch (lane.phase) {
       case Phase::kWaiting:
         if (!MayStart(self, rank, op, step)) return false;
@@ -300,7 +309,9 @@ class Simulator {
         if (meeting.sent.size() < members) return false;
         Finish(meeting, rank, op, step);
         ++self.ops_done[index];
-        if (Reads(op, rank) && op.source == Slot::kGradient) ++self.uses_done[op.matrix];
+        if (Reads(op, rank) && op.source == Slot::kGradient) {
+          for (std::int32_t m : Matrices(op)) ++self.uses_done[m];
+        }
         ++lane.done;
         lane.phase = Phase::kWaiting;
         return true;
@@ -310,7 +321,9 @@ class Simulator {
 
   bool MayStart(const Rank& self, int rank, const Op& op, int step) const {
     if (op.trigger == Trigger::kSubmitted) {
-      if (self.submitted[op.matrix] <= step) return false;
+      for (std::int32_t m : Matrices(op)) {
+        if (self.submitted[m] <= step) return false;
+      }
     } else if (self.steps_closed <= step) {
       return false;
     }
@@ -340,12 +353,37 @@ class Simulator {
     if (op.trigger == Trigger::kStepClosed && (self.verdicts != step + 1 || !self.verdict_valid)) {
       Report(op, rank, "runs without this step's verdict");
     }
-    Rows& sent = meeting.sent[rank];
-    if (Reads(op, rank)) sent = At(rank, op.matrix, op.source);
+    std::vector<Rows>& sent = meeting.sent[rank];
     const bool updates =
         op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
-    if (updates) weights_[{rank, op.matrix}] = At(rank, op.matrix, op.target);
-    if (Writes(op, rank)) At(rank, op.matrix, op.target) = Garbage();
+    for (std::int32_t m : Matrices(op)) {
+      sent.push_back(Reads(op, rank) ? At(rank, m, op.source) : Rows());
+      if (updates) weights_[{rank, m}] = At(rank, m, op.target);
+    }
+    if (!Writes(op, rank)) return;
+    for (std::int32_t m : Matrices(op)) {
+      At(rank, m, op.target) = Garbage();
+      for (std::int32_t other : OthersInBuffer(m, op.target)) {
+        At(rank, other, op.target) = Garbage();
+      }
+    }
+  }
+
+  // Matrices that take turns with `m` in the buffer of `slot`.
+  std::vector<std::int32_t> OthersInBuffer(std::int32_t m, Slot slot) const {
+    const auto place = static_cast<std::size_t>(slot);
+    const auto set = [&](std::int32_t matrix) {
+      const bool batched = slot == Slot::kUpdate || slot == Slot::kDirection;
+      return batched ? plan_.matrices[matrix].batch : plan_.matrices[matrix].bucket;
+    };
+    std::vector<std::int32_t> others;
+    for (std::int32_t other = 0; other < static_cast<std::int32_t>(plan_.matrices.size());
+         ++other) {
+      if (plan_.matrices[other].buffers[place] != plan_.matrices[m].buffers[place]) continue;
+      const bool beside = other == m || (set(m) >= 0 && set(other) == set(m));
+      if (!beside) others.push_back(other);
+    }
+    return others;
   }
 
   void Finish(Rendezvous& meeting, int rank, const Op& op, int step) {
@@ -355,10 +393,14 @@ class Simulator {
       self.verdict_valid = true;
       return;
     }
+    const std::vector<std::int32_t> matrices = Matrices(op);
     if (op.kind == OpKind::kCheckGradient) {
       ++self.checks;
-      if (meeting.sent[rank] != ReducedGradient(op.matrix, rank, step, meeting.sent[rank].size())) {
-        Report(op, rank, "checks what is not the reduced gradient");
+      for (std::size_t i = 0; i < matrices.size(); ++i) {
+        const Rows& checked = meeting.sent[rank][i];
+        if (checked != ReducedGradient(matrices[i], rank, step, checked.size())) {
+          Report(op, rank, "checks what is not the reduced gradient");
+        }
       }
       return;
     }
@@ -366,36 +408,46 @@ class Simulator {
       Report(op, rank, "runs while the next verdict does");
     }
     if (!Writes(op, rank)) return;
-    const PlanMatrix& matrix = plan_.matrices[op.matrix];
-    const std::vector<int>& members = plan_.groups[op.group].ranks;
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+      At(rank, matrices[i], op.target) = Result(meeting, rank, op, matrices[i], i);
+    }
+  }
+
+  // What an op leaves of one of its matrices.
+  Rows Result(Rendezvous& meeting, int rank, const Op& op, std::int32_t m, std::size_t place) {
+    const PlanMatrix& matrix = plan_.matrices[m];
+    const std::vector<int>& members = Members(op, rank);
+    const auto sent = [&](int member) -> const Rows& { return meeting.sent[member][place]; };
     Rows result;
     switch (op.kind) {
       case OpKind::kAllReduce:
       case OpKind::kReduce:
       case OpKind::kReduceScatter:
-        result = meeting.sent[members[0]];
+        result = sent(members[0]);
         for (std::size_t i = 1; i < members.size(); ++i) {
-          const Rows& part = meeting.sent[members[i]];
-          if (part.size() != result.size()) return Report(op, rank, "sums unequal lengths");
+          const Rows& part = sent(members[i]);
+          if (part.size() != result.size()) {
+            Report(op, rank, "sums unequal lengths");
+            return {};
+          }
           for (std::size_t row = 0; row < part.size(); ++row) result[row] += part[row];
         }
         if (op.kind == OpKind::kReduceScatter) {
           if (static_cast<std::int64_t>(result.size()) != matrix.rows) {
-            return Report(op, rank, "scatters a part of the matrix");
+            Report(op, rank, "scatters a part of the matrix");
           }
-          result = Cut(result, FirstRow(matrix, rank), matrix.shard_rows[rank]);
+          return Cut(result, FirstRow(matrix, rank), matrix.shard_rows[rank]);
         }
-        break;
+        return result;
       case OpKind::kBroadcast:
-        result = meeting.sent[op.root];
-        break;
+        return sent(members[op.root]);
       case OpKind::kAllGather:
       case OpKind::kGather:
         for (int member : members) {
-          const Rows& part = meeting.sent[member];
+          const Rows& part = sent(member);
           result.insert(result.end(), part.begin(), part.end());
         }
-        break;
+        return result;
       case OpKind::kScatter: {
         // A member of a group inside a node gets its rows; one of a group across nodes its node's,
         // if the parts are to be cut further.
@@ -406,16 +458,15 @@ class Simulator {
           if (member == rank) mine = rows;
           total += rows;
         }
-        if (total != static_cast<std::int64_t>(meeting.sent[op.root].size())) {
-          return Report(op, rank, "scatters rows that it does not have");
+        if (total != static_cast<std::int64_t>(sent(members[op.root]).size())) {
+          Report(op, rank, "scatters rows that it does not have");
+          return {};
         }
-        result = Cut(meeting.sent[op.root], skip, mine);
-        break;
+        return Cut(sent(members[op.root]), skip, mine);
       }
       default:
-        result = Compute(meeting.sent[rank], rank, op);
+        return Compute(sent(rank), rank, op, m);
     }
-    At(rank, op.matrix, op.target) = std::move(result);
   }
 
   // `count` rows of it: the whole, or else the rank's own.
@@ -449,15 +500,15 @@ class Simulator {
     return Rows(rows.begin() + first, rows.begin() + first + count);
   }
 
-  Rows Compute(const Rows& source, int rank, const Op& op) {
+  Rows Compute(const Rows& source, int rank, const Op& op, std::int32_t m) {
     Rank& self = ranks_[rank];
-    const PlanMatrix& matrix = plan_.matrices[op.matrix];
-    Rows& state = self.state[op.matrix];
+    const PlanMatrix& matrix = plan_.matrices[m];
+    Rows& state = self.state[m];
     const bool shard = HoldsShard(matrix);
     const auto begin_state = [&](std::int64_t first) {
       if (!state.empty()) return;
       for (std::size_t i = 0; i < source.size(); ++i) {
-        state.push_back(FirstState(op.matrix, first + static_cast<std::int64_t>(i)));
+        state.push_back(FirstState(m, first + static_cast<std::int64_t>(i)));
       }
     };
     const bool own_rows =
@@ -476,7 +527,7 @@ class Simulator {
         }
         return Orthogonalize(source);
       case OpKind::kApply: {
-        const Rows& weight = weights_[{rank, op.matrix}];
+        const Rows& weight = weights_[{rank, m}];
         const Rows mine = own_rows || !shard
                               ? source
                               : Cut(source, FirstRow(matrix, rank), matrix.shard_rows[rank]);
@@ -488,7 +539,7 @@ class Simulator {
       }
       case OpKind::kElementwise:
       case OpKind::kCustom: {
-        const Rows& weight = weights_[{rank, op.matrix}];
+        const Rows& weight = weights_[{rank, m}];
         const bool whole = op.kind == OpKind::kCustom || !shard;
         begin_state(whole ? 0 : FirstRow(matrix, rank));
         if (state.size() != source.size() || weight.size() != source.size()) {
@@ -499,7 +550,7 @@ class Simulator {
                                           : Elementwise(source, state, weight);
       }
       default:
-        return Cut(source, FirstRow(matrix, rank), matrix.shard_rows[rank]);
+        return shard ? Cut(source, FirstRow(matrix, rank), matrix.shard_rows[rank]) : source;
     }
   }
 

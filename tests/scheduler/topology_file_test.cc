@@ -6,9 +6,13 @@
 
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/support/topologies.h"
+#include "weft/plan.h"
 
 namespace weft {
 namespace {
@@ -19,10 +23,27 @@ using ::testing::HasSubstr;
 TEST(TopologyFile, ReadsEveryField) {
   const absl::StatusOr<Topology> topology = ParseTopology(
       R"({"nodes": 2, "ranks_per_node": 4, "nics_per_node": 1,
-          "intra": {"latency_us": 10, "gigabytes_per_second": 12.5},
-          "inter": {"latency_us": 20.25, "gigabytes_per_second": 3}})");
+          "intra": {"class": "pcie-switch", "latency_us": 10, "gigabytes_per_second": 12.5},
+          "inter": {"latency_us": 20.25, "gigabytes_per_second": 3},
+          "root_complexes": {"per_node": 2, "gigabytes_per_second": 24.5}})");
   ASSERT_EQ(topology.status(), absl::OkStatus());
-  EXPECT_EQ(*topology, (Topology{{2, 4}, {10, 12.5}, {20.25, 3}, 1}));
+  EXPECT_EQ(*topology,
+            (Topology{{2, 4}, {10, 12.5}, {20.25, 3}, 1, LinkClass::kPcieSwitch, 2, 24.5}));
+}
+
+TEST(TopologyFile, APlansTopologyIsOne) {
+  Plan plan;
+  plan.topology = {{2, 4}, {10, 12.5}, {20.25, 3}, 1, LinkClass::kNvlink, 2, 24.5};
+  auto topologies = testing::OneFieldChanged(plan.topology);
+  topologies.emplace_back("nothing", plan.topology);
+  for (const auto& [field, topology] : topologies) {
+    plan.topology = topology;
+    const auto json = nlohmann::json::parse(PlanToJson(plan));
+    const absl::StatusOr<Topology> parsed = ParseTopology(json["topology"].dump());
+    ASSERT_EQ(parsed.status(), absl::OkStatus()) << field;
+    EXPECT_EQ(*parsed, topology) << field;
+    EXPECT_EQ(*ParseTopology(TopologyToJson(topology)), topology) << field;
+  }
 }
 
 TEST(TopologyFile, MostFieldsMayBeLeftOut) {
@@ -63,6 +84,20 @@ TEST(TopologyFile, ErrorsNameTheField) {
        "'inter.gigabytes_per_second'"},
       {R"({"nodes": 1, "ranks_per_node": 1, "inter": {"bandwidth": 3}})", "'inter.bandwidth'"},
       {R"({"nodes": 1, "ranks_per_node": 1, "node": 1})", "'node'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "intra": {"class": "pci"}})", "'intra.class' must be"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "intra": {"class": 1}})", "'intra.class' must be"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "inter": {"class": "shm"}})", "'inter.class'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "root_complexes": 2})", "'root_complexes'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "root_complexes": {"per_node": 0}})",
+       "'root_complexes.per_node'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "root_complexes": {"per_node": 65537}})",
+       "'root_complexes.per_node'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "root_complexes": {"gigabytes_per_second": -1}})",
+       "'root_complexes.gigabytes_per_second'"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "root_complexes": {"gigabytes_per_second": 1e-9}})",
+       "root_complex_gigabytes_per_second"},
+      {R"({"nodes": 1, "ranks_per_node": 1, "root_complexes": {"latency_us": 1}})",
+       "'root_complexes.latency_us'"},
       {R"([1, 2])", "object"},
       {R"({"nodes": 1, "ranks_per_node": 1} trailing)", "not JSON"},
       {R"({"nodes": 1, "ranks_per_node": 1, "intra": {"latency_us": 1e999}})", "topology"},

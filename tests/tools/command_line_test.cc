@@ -162,6 +162,44 @@ TEST_F(CommandLine, RefusesBadTopologies) {
   RunRefused({"--topology", topology}, "nodes");
 }
 
+TEST_F(CommandLine, RefusesBadPresets) {
+  RunRefused({"--preset", "h100"},
+             "--preset: topology: no preset is called 'h100'; there are a800");
+  RunRefused({"--preset", ""}, "--preset: must not be empty");
+  RunRefused({"--preset", "consumer-2", "--topology", folder_ / "t.json"},
+             "--topology and --preset exclude each other");
+  RunRefused({"--preset", "consumer-2", "--ranks-per-node", "8"},
+             "--ranks-per-node 8 against 2 of --preset consumer-2");
+  RunRefused({"--preset", "h100-nvlink", "--nodes", "65536"}, "65536 nodes of 8 ranks");
+  Refused({"presets", "h100"}, "'h100'");
+  Refused({"presets", "h100-nvlink", "--nodes", "8193"}, "8193 nodes");
+  Refused({"presets", "--nodes", "0"}, "--nodes");
+  Refused({"presets", ""}, "PRESET");
+}
+
+TEST_F(CommandLine, PresetsAreListedAndPrinted) {
+  const Finished list = Weft({"presets"});
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.out, AllOf(HasSubstr("\nh100-nvlink "), HasSubstr("nvlink, 360 GB/s, 3.40 us"),
+                              HasSubstr("8 NICs per node, 48.0 GB/s each, 9.60 us"),
+                              HasSubstr("no limit"), HasSubstr("2 per node, 16.0 GB/s each")));
+  // What is printed is a file that plans alike.
+  const Finished file = Weft({"presets", "l20-pcie", "--nodes", "2"});
+  EXPECT_EQ(file.exit_code, 0);
+  const std::string topology = folder_ / "topology.json";
+  WriteAll(topology, file.out);
+  const Finished from_file = Weft({"plan", model_, "--topology", topology});
+  const Finished from_preset = Weft({"plan", model_, "--preset", "l20-pcie", "--nodes", "2"});
+  EXPECT_EQ(from_file.exit_code, 0) << from_file.err;
+  EXPECT_EQ(from_file.out, from_preset.out);
+  EXPECT_THAT(from_file.out, HasSubstr("\nworld: 16 ranks = 2 x 8\n"
+                                       "intra: pcie-switch, 24.0 GB/s, 5.70 us\n"
+                                       "inter: 1 NIC per node, 24.0 GB/s each, 9.60 us\n"
+                                       "root complexes: 2 per node, 16.0 GB/s each\n"));
+  EXPECT_THAT(Weft({"plan", model_}).out,
+              HasSubstr("\nintra: not modelled\ninter: not modelled\nstrategy: "));
+}
+
 TEST_F(CommandLine, RefusesBadCoefficientFiles) {
   const std::string file = folder_ / "coefficients.json";
   for (const char* text : {"{}", "[]", "[3]", "[[1, 2]]", "[[1, 2, \"3\"]]", "[[1, 2, 1e999]]"}) {

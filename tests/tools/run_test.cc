@@ -252,6 +252,16 @@ TEST_F(RunOnce, GlooSaysThatItEmulatesNoLinks) {
                                  topology + " are not emulated\n"
                            : "");
   }
+  const Finished run =
+      RunProgram(Weft({"run", model_, "--transport", "gloo", "--preset", "consumer-2"}));
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_THAT(run.err, HasSubstr("the links of --preset consumer-2 are not emulated\n"));
+}
+
+TEST_F(RunOnce, PresetsRunOverEmulatedLinks) {
+  const Finished run = RunProgram(Weft({"run", model_, "--preset", "consumer-2", "--verify"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("world: 1 x 2 ranks, transport local"));
 }
 
 TEST_F(RunOnce, ManifestsRunWithoutAFile) {

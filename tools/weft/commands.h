@@ -15,6 +15,8 @@ inline constexpr int kFailed = 1;
 inline constexpr int kBadInput = 2;
 
 int PlanCommand(const Options& options);
+// A table, or with options.preset that one as a topology file.
+int PresetsCommand(const Options& options);
 // `arguments` are those of the whole command line, for the processes of a gloo run.
 int RunCommand(const Options& options, const std::vector<std::string>& arguments);
 int ProfileCommand(const Options& options, const std::vector<std::string>& arguments);

@@ -1,4 +1,4 @@
-// The command-line tool: `weft run`, `weft plan` and `weft profile`.
+// The command-line tool: `weft run`, `weft plan`, `weft profile` and `weft presets`.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -26,18 +26,23 @@ int Main(int argc, char** argv) {
   app.get_formatter()->column_width(30);
   // The parser would only miss a subcommand.
   const std::string command = argc > 1 ? argv[1] : "-";
-  if (command[0] != '-' && command != "plan" && command != "run" && command != "profile") {
-    return Complain("unknown command " + command + ": neither plan, run nor profile", kBadInput);
+  if (command[0] != '-' && command != "plan" && command != "run" && command != "profile" &&
+      command != "presets") {
+    return Complain("unknown command " + command + ": neither plan, run, profile nor presets",
+                    kBadInput);
   }
-  Options plan_options, run_options, profile_options;
+  Options plan_options, run_options, profile_options, presets_options;
   CLI::App* plan = app.add_subcommand(
       "plan", "Print owners, lanes, bytes, FLOPs, memory and balance without running");
   CLI::App* run = app.add_subcommand("run", "Perform optimizer steps over several ranks");
   CLI::App* profile = app.add_subcommand(
       "profile", "Measure kernels and collectives on this machine, for plan --profile");
+  CLI::App* presets =
+      app.add_subcommand("presets", "List the topologies that --preset takes, or print one");
   AddPlanOptions(*plan, plan_options);
   AddRunOptions(*run, run_options);
   AddProfileOptions(*profile, profile_options);
+  AddPresetsOptions(*presets, presets_options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError&) {
@@ -51,6 +56,7 @@ int Main(int argc, char** argv) {
   }
   try {
     if (plan->parsed()) return PlanCommand(plan_options);
+    if (presets->parsed()) return PresetsCommand(presets_options);
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     if (profile->parsed()) return ProfileCommand(profile_options, arguments);
     return RunCommand(run_options, arguments);

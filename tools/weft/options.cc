@@ -17,6 +17,7 @@
 #include "tools/weft/json_file.h"
 #include "tools/weft/status_macros.h"
 #include "weft/topology_file.h"
+#include "weft/topology_preset.h"
 
 namespace weft::tool {
 namespace {
@@ -88,6 +89,7 @@ void AddGridOptions(const Group& world, Options& o) {
   world.Integer("--nodes", o.nodes, 1, kMostRanks, "Nodes [1]");
   world.Integer("--ranks-per-node", o.ranks_per_node, 1, kMostRanks, "Ranks on each node [1]");
   world.Option("--topology", o.topology, "JSON file with the grid and its links");
+  world.Option("--preset", o.preset, "A well-known kind of node instead; weft presets lists them");
 }
 
 void AddNewtonSchulzOptions(const Group& group, Options& o) {
@@ -152,7 +154,16 @@ void AddSharedOptions(CLI::App& app, Options& o) {
 
 absl::StatusOr<Topology> TopologyOf(const Options& o) {
   Topology topology;
-  if (o.topology.empty()) {
+  if (!o.preset.empty()) {
+    if (!o.topology.empty()) return Refuse("--topology and --preset exclude each other");
+    auto preset = Preset(o.preset, std::max(o.nodes, 1));
+    if (!preset.ok()) return Under("--preset", preset.status());
+    topology = *preset;
+    if (o.ranks_per_node != 0 && o.ranks_per_node != topology.grid.ranks_per_node) {
+      return Refuse(absl::StrCat("--ranks-per-node ", o.ranks_per_node, " against ",
+                                 topology.grid.ranks_per_node, " of --preset ", o.preset));
+    }
+  } else if (o.topology.empty()) {
     topology.grid.nodes = std::max(o.nodes, 1);
     topology.grid.ranks_per_node = std::max(o.ranks_per_node, 1);
   } else {
@@ -293,6 +304,13 @@ void AddProfileOptions(CLI::App& app, Options& o) {
   const Group output(app, "Output");
   output.Option("--out", o.out, "Write the profile to this JSON file");
   output.Flag("--json", o.json, "Print the profile as JSON, not as tables");
+}
+
+void AddPresetsOptions(CLI::App& app, Options& o) {
+  app.add_option("PRESET", o.preset, "Print this one as a file for --topology")
+      ->check(CLI::Validator(NotEmpty, ""));
+  const Group world(app, "World");
+  world.Integer("--nodes", o.nodes, 1, kMostRanks, "Nodes of the printed file [1]");
 }
 
 absl::StatusOr<Settings> SettingsOf(const Options& o) {

@@ -25,6 +25,7 @@ struct Options {
   int nodes = 0;
   int ranks_per_node = 0;
   std::string topology;
+  std::string preset;
   std::string strategy = "owner";
   std::string layout;
   std::string dtype = "f32";
@@ -76,6 +77,7 @@ struct Options {
 void AddPlanOptions(CLI::App& app, Options& options);
 void AddRunOptions(CLI::App& app, Options& options);
 void AddProfileOptions(CLI::App& app, Options& options);
+void AddPresetsOptions(CLI::App& app, Options& options);
 
 // What all commands need, from the options.
 struct Settings {

@@ -11,6 +11,7 @@
 #include "tools/weft/names.h"
 #include "tools/weft/session.h"
 #include "tools/weft/table.h"
+#include "tools/weft/topology_text.h"
 #include "tools/weft/visible.h"
 #include "tools/weft/warnings.h"
 
@@ -36,14 +37,6 @@ std::string CostsText(const Session& session) {
                       "; shapes: ", parts.empty() ? "none" : absl::StrJoin(parts, ", "));
 }
 
-std::string LinkText(const Link& link) {
-  if (link == Link{}) return "not modelled";
-  return absl::StrCat(link.gigabytes_per_second == 0
-                          ? std::string("infinitely fast")
-                          : NumberText(link.gigabytes_per_second) + " GB/s",
-                      ", ", NumberText(link.latency_us), " us");
-}
-
 void PrintHead(const Session& session, std::ostream& out) {
   const Plan& plan = session.plan;
   const ProcessGrid& grid = plan.topology.grid;
@@ -56,8 +49,12 @@ void PrintHead(const Session& session, std::ostream& out) {
     out << "  " << count << "  " << Visible(reason) << "\n";
   }
   out << "world: " << grid.size() << " ranks = " << grid.nodes << " x " << grid.ranks_per_node
-      << ", intra " << LinkText(plan.topology.intra) << ", inter " << LinkText(plan.topology.inter)
       << "\n";
+  out << "intra: " << IntraText(plan.topology) << "\n";
+  out << "inter: " << InterText(plan.topology) << "\n";
+  if (plan.topology.root_complex_gigabytes_per_second > 0) {
+    out << "root complexes: " << RootComplexText(plan.topology) << "\n";
+  }
   out << "strategy: " << std::string(Name(plan.strategy))
       << ", layout: " << std::string(Name(session.settings.layout)) << ", " << plan.ops.size()
       << " ops\n";

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/weft/names.h"
 #include "tools/weft/table.h"
+#include "tools/weft/topology_text.h"
 #include "tools/weft/visible.h"
 #include "weft/work.h"
 
@@ -19,14 +20,6 @@ constexpr double kWideSpread = 0.2;
 
 std::string PercentText(double share) { return NumberText(share * 100) + " %"; }
 
-std::string LinkText(const Link& link) {
-  if (link == Link{}) return "not modelled";
-  return absl::StrCat(link.gigabytes_per_second == 0
-                          ? std::string("infinitely fast")
-                          : NumberText(link.gigabytes_per_second) + " GB/s",
-                      ", ", NumberText(link.latency_us), " us");
-}
-
 void PrintHead(const CostProfile& profile, std::ostream& out) {
   const ProfileFingerprint& f = profile.fingerprint;
   const Topology& topology = f.topology;
@@ -35,8 +28,12 @@ void PrintHead(const CostProfile& profile, std::ostream& out) {
   out << "device: " << Visible(f.device_kind) << ", " << Visible(f.device) << ", threads "
       << f.threads << "\n";
   out << "world: " << topology.grid.size() << " ranks = " << topology.grid.nodes << " x "
-      << topology.grid.ranks_per_node << ", transport " << Visible(f.transport) << ", intra "
-      << LinkText(topology.intra) << ", inter " << LinkText(topology.inter) << "\n\n";
+      << topology.grid.ranks_per_node << ", transport " << Visible(f.transport) << "\n";
+  out << "intra: " << IntraText(topology) << "\ninter: " << InterText(topology) << "\n";
+  if (topology.root_complex_gigabytes_per_second > 0) {
+    out << "root complexes: " << RootComplexText(topology) << "\n";
+  }
+  out << "\n";
 }
 
 // Newton-Schulz is bound by products, a row norm by memory.

@@ -58,9 +58,13 @@ bool IsBadStore(const absl::Status& status) {
 void WarnOfLinks(const Options& options, const Topology& topology) {
   const bool told = options.rank > 0 || options.error_fd >= 0;
   if (options.transport != "gloo" || told) return;
-  if (topology.intra == Link{} && topology.inter == Link{}) return;
+  if (topology.intra == Link{} && topology.inter == Link{} &&
+      topology.root_complex_gigabytes_per_second == 0) {
+    return;
+  }
   Complain(absl::StrCat("warning: --transport gloo runs over the real connections; the links of ",
-                        options.topology, " are not emulated"),
+                        options.preset.empty() ? options.topology : "--preset " + options.preset,
+                        " are not emulated"),
            0);
 }
 

@@ -1,0 +1,94 @@
+#include "scheduler/buffers.h"
+
+#include <algorithm>
+
+namespace weft::scheduler {
+
+BufferSizes::BufferSizes(const Plan& plan)
+    : plan_(plan), bytes_(plan.buffers), filled_(plan.sets.size() * kSlotCount) {
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    const PlanMatrix& matrix = plan.matrices[m];
+    extents_.emplace_back(plan, static_cast<std::int32_t>(m));
+    for (int s = 1; s < kSlotCount; ++s) {
+      const Slot slot = static_cast<Slot>(s);
+      if (slot == Slot::kWeight || !extents_.back().HeldAnywhere(slot)) continue;
+      held_.push_back({static_cast<std::int32_t>(m), slot,
+                       matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)))});
+    }
+  }
+}
+
+RankBuffers BufferSizes::Of(int rank) const {
+  RankBuffers buffers;
+  buffers.bytes.resize(plan_.buffers);
+  buffers.offsets.resize(plan_.matrices.size());
+  std::vector<std::int64_t> filled(filled_.size());
+  for (const Held& held : held_) {
+    const PlanMatrix& matrix = plan_.matrices[held.matrix];
+    const int slot = static_cast<int>(held.slot);
+    const std::int64_t bytes = BytesOf(held, rank);
+    const std::int32_t set = SetOf(matrix, held.slot);
+    std::int64_t end = bytes;
+    if (set >= 0) {
+      std::int64_t& place = filled[set * kSlotCount + slot];
+      buffers.offsets[held.matrix][slot] = place;
+      end = place += bytes;
+    }
+    std::int64_t& size = buffers.bytes[matrix.buffers[slot]];
+    size = std::max(size, end);
+  }
+  return buffers;
+}
+
+std::int64_t BufferSizes::Total(int rank) {
+  std::fill(bytes_.begin(), bytes_.end(), 0);
+  std::fill(filled_.begin(), filled_.end(), 0);
+  std::int64_t total = 0;
+  for (const Held& held : held_) {
+    std::int64_t end = BytesOf(held, rank);
+    if (end == 0) continue;
+    const PlanMatrix& matrix = plan_.matrices[held.matrix];
+    const int slot = static_cast<int>(held.slot);
+    if (const std::int32_t set = SetOf(matrix, held.slot); set >= 0) {
+      end = filled_[set * kSlotCount + slot] += end;
+    }
+    std::int64_t& size = bytes_[matrix.buffers[slot]];
+    if (end <= size) continue;
+    total += end - size;
+    size = end;
+  }
+  return total;
+}
+
+std::int32_t BufferSizes::Largest(int rank) const {
+  std::vector<std::int64_t> bytes(plan_.matrices.size());
+  for (const Held& held : held_) bytes[held.matrix] += BytesOf(held, rank);
+  return static_cast<std::int32_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+}
+
+std::vector<bool> SharedBuffers(const Plan& plan) {
+  constexpr std::int64_t kNobody = INT64_MIN;
+  std::vector<std::int64_t> occupant(plan.buffers, kNobody);
+  std::vector<bool> shared(plan.buffers);
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    for (int s = 1; s < kSlotCount; ++s) {
+      const std::int32_t buffer = plan.matrices[m].buffers[s];
+      if (buffer < 0) continue;
+      const std::int32_t mine =
+          OccupantOf(plan, static_cast<std::int32_t>(m), static_cast<Slot>(s));
+      if (occupant[buffer] != kNobody && occupant[buffer] != mine) shared[buffer] = true;
+      occupant[buffer] = mine;
+    }
+  }
+  return shared;
+}
+
+}  // namespace weft::scheduler
+
+namespace weft {
+
+RankBuffers BuffersOfRank(const Plan& plan, int rank) {
+  return scheduler::BufferSizes(plan).Of(rank);
+}
+
+}  // namespace weft

@@ -1,0 +1,54 @@
+// Which memory stands behind the slots of a rank, and who has it when.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/slots.h"
+#include "weft/plan.h"
+
+namespace weft::scheduler {
+
+// The set of matrices that lie side by side in the buffer of a slot; -1 for none.
+inline std::int32_t SetOf(const PlanMatrix& matrix, Slot slot) {
+  return slot == Slot::kUpdate || slot == Slot::kDirection ? matrix.batch : matrix.bucket;
+}
+
+// Names what has a buffer at a time: a set, or a matrix alone.
+inline std::int32_t OccupantOf(const Plan& plan, std::int32_t matrix, Slot slot) {
+  const std::int32_t set = SetOf(plan.matrices[matrix], slot);
+  return set >= 0 ? set : -1 - matrix;
+}
+
+class BufferSizes {
+ public:
+  explicit BufferSizes(const Plan& plan);
+
+  RankBuffers Of(int rank) const;
+  // Sum of all buffers of a rank.
+  std::int64_t Total(int rank);
+  // The matrix whose slots take most of the rank's buffers.
+  std::int32_t Largest(int rank) const;
+
+ private:
+  struct Held {
+    std::int32_t matrix;
+    Slot slot;
+    std::int64_t row_bytes;
+  };
+  std::int64_t BytesOf(const Held& held, int rank) const {
+    return extents_[held.matrix].Rows(held.slot, rank) * held.row_bytes;
+  }
+
+  const Plan& plan_;
+  std::vector<SlotExtents> extents_;
+  std::vector<Held> held_;  // slots that some rank holds, but weights that are the trainer's
+  std::vector<std::int64_t> bytes_;
+  std::vector<std::int64_t> filled_;
+};
+
+// By buffer: more than one occupant takes it in turn.
+std::vector<bool> SharedBuffers(const Plan& plan);
+
+}  // namespace weft::scheduler
