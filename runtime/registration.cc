@@ -386,8 +386,8 @@ absl::Status CompareManifests(const std::vector<std::string>& manifests) {
 
 namespace weft {
 
-absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
-                             const RuntimeOptions& options) {
+absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices, const RuntimeOptions& options,
+                             const OwnershipOptions& ownership) {
   WEFT_RETURN_IF_ERROR(runtime::CheckOptions(options));
   const int world = options.topology.grid.size();
   std::vector<MatrixSpec> specs = matrices;
