@@ -270,6 +270,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.limits = options.limits;
   request.ownership.state_bytes_cap = options.owner_state_bytes_cap;
   request.ownership.inter_group_factor = options.inter_group_factor;
+  request.ownership.owners = options.owners;
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
     PlanMatrix matrix;
@@ -332,6 +333,7 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "owner_solver", View(Name(options.owner_solver)));
   Add(fields, "owner_state_bytes_cap", options.owner_state_bytes_cap);
   Add(fields, "inter_group_factor", Exact(options.inter_group_factor));
+  Add(fields, "owners", List(options.owners));
   Add(fields, "missing_gradient", View(Name(options.missing_gradient)));
   Add(fields, "non_finite", View(Name(options.non_finite)));
   Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));

@@ -112,6 +112,9 @@ struct RuntimeOptions {
   // As in OwnershipOptions; a cap that is not kept fails Commit().
   std::int64_t owner_state_bytes_cap = 0;
   double inter_group_factor = 0;
+  // Owner of each matrix, in order of registration, -1 for those that get none; nobody is asked to
+  // find any then. Empty: they are found.
+  std::vector<std::int32_t> owners;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;
   // Clips by the norm of all gradients together (means over ranks, a loss scale undone), as
