@@ -23,7 +23,7 @@ struct Session {
   Gradients gradients = Gradients::Seeded(0);
   Routing routing;
   std::vector<MatrixSpec> specs;   // one per routed matrix, weights null
-  std::optional<PlanCosts> costs;  // with --profile
+  PlanCosts costs;
   Plan plan;
 };
 
