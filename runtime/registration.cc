@@ -19,10 +19,10 @@
 #include "base/topology_fields.h"
 #include "runtime/owners.h"
 #include "runtime/row_blocks.h"
-#include "weft/work.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
+#include "weft/work.h"
 
 namespace weft::runtime {
 namespace {
@@ -297,9 +297,8 @@ std::vector<std::string> CostTexts(const std::vector<MatrixSpec>& specs,
   for (std::size_t i = 0; i < std::min(specs.size(), ownership.matrix_table.size()); ++i) {
     const std::int32_t table = ownership.matrix_table[i];
     if (table < 0 || table >= static_cast<std::int32_t>(ownership.batch_costs.size())) continue;
-    texts[i] = List(ownership.batch_costs[table], [](std::string* out, double cost) {
-      absl::StrAppend(out, Exact(cost));
-    });
+    texts[i] = List(ownership.batch_costs[table],
+                    [](std::string* out, double cost) { absl::StrAppend(out, Exact(cost)); });
   }
   return texts;
 }
@@ -337,8 +336,8 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
                               update::MakeRecipe(ns, block.rows, spec.cols, advisor));
         matrix.flops += recipe.Cost().symmetric_flops;
       }
-      const auto run = std::find_if(runs.begin(), runs.end(),
-                                    [&](const auto* known) { return *known == ns; });
+      const auto run =
+          std::find_if(runs.begin(), runs.end(), [&](const auto* known) { return *known == ns; });
       matrix.ns_run = static_cast<std::int32_t>(run - runs.begin());
       if (run == runs.end()) runs.push_back(&ns);
       const std::string& warning = advisor.Warning(ns);

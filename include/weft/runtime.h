@@ -114,8 +114,8 @@ struct RuntimeOptions {
   // then), and costs of batches where those of `costs` will not do.
   OwnershipOptions ownership;
   // What NS and collectives cost: owners are balanced by it, and NS runs in batches where it says
-  // that they pay. Null: the analytic model for `topology`. It tells all ranks the same, or Commit()
-  // fails.
+  // that they pay. Null: the analytic model for `topology`. It tells all ranks the same, or
+  // Commit() fails.
   std::shared_ptr<const CostModel> costs;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/costs.h"
 #include "tests/support/world.h"
 
 namespace weft {
@@ -41,8 +42,9 @@ struct Committed {
 };
 
 std::vector<Committed> CommitOn(const ProcessGrid& grid, const std::vector<double>& flops,
-                                const RuntimeOptions& options) {
+                                RuntimeOptions options) {
   std::vector<Committed> results(grid.size());
+  options.costs = testing::FlopsAsSeconds(options.topology);
   RunWorld({.grid = grid}, [&](testing::Rank rank) {
     std::vector<float> weights;
     auto runtime = *Runtime::Create(options, rank.device, rank.transport);
@@ -92,7 +94,9 @@ TEST(Owners, AllRanksHaveThoseOfTheProgram) {
   }
   // PlanFor() promises the same plan.
   std::vector<float> weights;
-  const auto planned = PlanFor(SpecsOf(kHard, weights), OptionsFor({1, 3}));
+  RuntimeOptions options = OptionsFor({1, 3});
+  options.costs = testing::FlopsAsSeconds(options.topology);
+  const auto planned = PlanFor(SpecsOf(kHard, weights), options);
   ASSERT_TRUE(planned.ok());
   EXPECT_EQ(Fingerprint(*planned), ranks[0].fingerprint);
   EXPECT_EQ(planned->owner_report.makespan, ranks[0].report.makespan);
@@ -191,7 +195,9 @@ TEST(Owners, OptionsThatDifferAreNamed) {
               HasSubstr("rank 0 has ownership.inter_group_factor 0, rank 1 has 1.5"));
   EXPECT_THAT(message([](RuntimeOptions& o) { o.owner_solver = OwnerSolver::kHeuristic; }),
               HasSubstr("rank 0 has owner_solver milp, rank 1 has heuristic"));
-  EXPECT_THAT(message([](RuntimeOptions& o) { o.ownership.owners = {0, 1}; }),
+  EXPECT_THAT(message([](RuntimeOptions& o) {
+                o.ownership.owners = {0, 1};
+              }),
               HasSubstr("rank 0 has ownership.owners [], rank 1 has [0,1]"));
 }
 
@@ -232,7 +238,7 @@ TEST(Owners, BadOptionsAreNamed) {
   EXPECT_THAT(refusal([](RuntimeOptions& o) { o.owner_time_limit = -absl::Seconds(1); }),
               HasSubstr("owner_time_limit"));
   EXPECT_THAT(refusal([](RuntimeOptions& o) { o.ownership.state_bytes_cap = -1; }),
-              HasSubstr("owner_state_bytes_cap"));
+              HasSubstr("ownership.state_bytes_cap"));
   for (const double factor : {0.5, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
     RuntimeOptions options = OptionsFor({1, 2});
     options.ownership.inter_group_factor = factor;

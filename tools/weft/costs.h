@@ -19,7 +19,8 @@ struct PlanCosts {
   std::string mismatch;
 };
 
-// From --profile, else the analytic model. A profile that is stale or foreign is refused with the reason, or used with
+// From --profile, else the analytic model. A profile that is stale or foreign is refused with the
+// reason, or used with
 // --any-profile. What runs the ranks is not known to a plan and not compared.
 absl::StatusOr<PlanCosts> CostsFor(const Options& options, const std::vector<MatrixSpec>& specs,
                                    const Topology& topology);

@@ -127,7 +127,7 @@ void PrintRanks(const Session& session, bool all, std::ostream& out) {
       << "; all ranks together " << FlopsText(total) << ", intra "
       << BytesText(static_cast<double>(intra)) << ", inter "
       << BytesText(static_cast<double>(inter)) << " per step\n";
-  if (mean_seconds > 0) {
+  if (timed && mean_seconds > 0) {
     out << "balance by the profile: largest over mean time of owners "
         << NumberText(*std::max_element(seconds.begin(), seconds.end()) / mean_seconds) << "\n";
   }

@@ -22,7 +22,7 @@ struct Session {
   Model model;
   Gradients gradients = Gradients::Seeded(0);
   Routing routing;
-  std::vector<MatrixSpec> specs;   // one per routed matrix, weights null
+  std::vector<MatrixSpec> specs;  // one per routed matrix, weights null
   PlanCosts costs;
   Plan plan;
 };
