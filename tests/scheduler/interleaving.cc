@@ -7,7 +7,7 @@
 namespace weft::testing {
 
 Interleaving::Interleaving(const Plan& plan, int steps, std::uint64_t seed)
-    : plan_(plan), steps_(steps), random_(seed), ranks_(plan.lanes.size()) {
+    : plan_(plan), steps_(steps), draws_(seed), ranks_(plan.lanes.size()) {
   for (const Group& group : plan_.groups) {
     std::vector<int>& part_of = part_of_.emplace_back(World(), -1);
     for (std::size_t part = 0; part < group.parts.size(); ++part) {
@@ -41,17 +41,14 @@ Interleaving::Interleaving(const Plan& plan, int steps, std::uint64_t seed)
 }
 
 std::string Interleaving::Play() {
-  const auto draw = [&] { return std::uniform_real_distribution<double>()(random_); };
   // Some queues are slow.
-  std::vector<double> eagerness;
-  for (std::size_t i = 0; i < is_awake_.size(); ++i) {
-    eagerness.push_back(draw() < 0.3 ? 0.05 : 0.6);
-  }
+  std::vector<std::uint32_t> percent;
+  for (std::size_t i = 0; i < is_awake_.size(); ++i)
+    percent.push_back(draws_.Below(10) < 3 ? 5 : 60);
   while (error_.empty() && !awake_.empty()) {
-    const std::size_t place =
-        std::uniform_int_distribution<std::size_t>(0, awake_.size() - 1)(random_);
+    const std::size_t place = draws_.Below(awake_.size());
     const int queue = awake_[place];
-    if (draw() >= eagerness[queue]) continue;
+    if (draws_.Below(100) >= percent[queue]) continue;
     if (Move(queue)) continue;
     is_awake_[queue] = false;
     awake_[place] = awake_.back();
@@ -123,7 +120,7 @@ bool Interleaving::Train(int rank) {
     WakeRank(rank);
     return true;
   }
-  const std::size_t first = std::uniform_int_distribution<std::size_t>(0, open.size() - 1)(random_);
+  const std::size_t first = draws_.Below(open.size());
   for (std::size_t i = 0; i < open.size(); ++i) {
     std::int32_t& entry = open[(first + i) % open.size()];
     const std::int32_t m = entry;
@@ -161,7 +158,7 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
       ++meeting.arrived;
       OnStart(run);
       // Memory may be read from here on, or as late as when all have come.
-      if (std::bernoulli_distribution(0.5)(random_)) Read(run, lane, meeting);
+      if (draws_.Below(2) == 0) Read(run, lane, meeting);
       if (meeting.arrived == members) WakeMembers(run);
       return true;
     case Phase::kArrived:

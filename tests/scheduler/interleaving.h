@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,25 @@
 #include "weft/plan.h"
 
 namespace weft::testing {
+
+// SplitMix64 (Steele, Lea and Flood, 2014): most of a play is drawing.
+class Draws {
+ public:
+  explicit Draws(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t Next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  // From 0 up to but not including `end`, which is below 2^32.
+  std::uint32_t Below(std::size_t end) {
+    return static_cast<std::uint32_t>(((Next() >> 32) * end) >> 32);
+  }
+
+ private:
+  std::uint64_t state_;
+};
 
 // One rank's run of one op in one step.
 struct OpRun {
@@ -69,7 +87,7 @@ class Interleaving {
   // What a scatter leaves a member of: its rows, or its node's if they are to be cut further.
   std::int64_t ScatterRows(const Op& op, const PlanMatrix& matrix, int member) const;
 
-  std::mt19937_64& random() { return random_; }
+  Draws& draws() { return draws_; }
 
  private:
   enum class Phase { kWaiting, kArrived, kRunning };
@@ -111,7 +129,7 @@ class Interleaving {
 
   const Plan& plan_;
   const int steps_;
-  std::mt19937_64 random_;
+  Draws draws_;
   std::string error_;
   std::vector<std::vector<int>> part_of_;  // by group and rank; -1 for none
   std::vector<Rank> ranks_;

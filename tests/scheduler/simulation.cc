@@ -180,7 +180,7 @@ class Simulator : public Interleaving {
     }
   }
 
-  Rows Garbage() { return {random()(), random()()}; }
+  Rows Garbage() { return {draws().Next(), draws().Next()}; }
 
   // A part meets by its first rank; what is no collective is each rank's own.
   Sent& SentTo(const OpRun& run) {
