@@ -37,7 +37,7 @@ Interleaving::Interleaving(const Plan& plan, int steps, std::uint64_t seed)
     }
   }
   is_awake_.assign(ranks_.size() * kQueues, false);
-  for (int rank = 0; rank < World(); ++rank) WakeRank(rank);
+  for (std::size_t i = 0; i < is_awake_.size(); ++i) Wake(static_cast<int>(i));
 }
 
 std::string Interleaving::Play() {
@@ -117,7 +117,7 @@ bool Interleaving::Train(int rank) {
     ++self.steps_closed;
     open.resize(plan_.matrices.size());
     std::iota(open.begin(), open.end(), 0);
-    WakeRank(rank);
+    WakeLanes(rank);
     return true;
   }
   const std::size_t first = draws_.Below(open.size());
@@ -130,7 +130,7 @@ bool Interleaving::Train(int rank) {
     open.pop_back();
     OnSubmit(rank, m, step);
     ++self.submitted[m];
-    WakeRank(rank);
+    WakeLanes(rank);
     return true;
   }
   return false;
@@ -174,11 +174,12 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
       ++self.ops_done[index];
       if (Reads(op, rank) && op.source == Slot::kGradient) {
         for (std::int32_t m : Matrices(op)) ++self.uses_done[m];
+        Wake(rank * kQueues + kLaneCount);
       }
       ++lane.done;
       lane.phase = Phase::kWaiting;
       lane.has_read = false;
-      WakeRank(rank);
+      WakeLanes(rank);
       return true;
   }
   return false;
@@ -214,8 +215,8 @@ void Interleaving::Wake(int queue) {
   awake_.push_back(queue);
 }
 
-void Interleaving::WakeRank(int rank) {
-  for (int lane = 0; lane < kQueues; ++lane) Wake(rank * kQueues + lane);
+void Interleaving::WakeLanes(int rank) {
+  for (int lane = 0; lane < kLaneCount; ++lane) Wake(rank * kQueues + lane);
 }
 
 void Interleaving::WakeMembers(const OpRun& run) {

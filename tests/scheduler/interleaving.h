@@ -124,7 +124,7 @@ class Interleaving {
   bool MayStart(const Rank& self, int rank, const Op& op, int step) const;
   void Read(const OpRun& run, Lane& lane, Meeting& meeting);
   void Wake(int queue);
-  void WakeRank(int rank);
+  void WakeLanes(int rank);
   void WakeMembers(const OpRun& run);
 
   const Plan& plan_;

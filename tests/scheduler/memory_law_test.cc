@@ -136,7 +136,7 @@ bool MoveEdge(Plan& plan) {
 
 TEST(MemoryLaw, WhatTheValidatorAcceptsNeverOverlapsEvenAfterMutations) {
   int accepted = 0;
-  HoldsInCases(kSanitized ? 100 : 500, [&] {
+  HoldsInCases(kSanitized ? 300 : 3000, [&] {
     Plan plan = Build(DrawRequest({3, 3, 8, 12}));
     bool mutated = false;
     for (int i = 0; i < 30 && !mutated; ++i) {
