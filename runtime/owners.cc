@@ -62,7 +62,10 @@ absl::StatusOr<Plan> BuildWithOwners(PlanRequest request, const RuntimeOptions& 
                                      const Clock& clock, int rank, Communicators* communicators) {
   const bool owners_matter =
       request.strategy == Strategy::kOwner && request.topology.grid.size() > 1;
-  if (options.owner_solver == OwnerSolver::kHeuristic || !owners_matter) return BuildPlan(request);
+  const bool given = !request.ownership.owners.empty();
+  if (given || options.owner_solver == OwnerSolver::kHeuristic || !owners_matter) {
+    return BuildPlan(request);
+  }
   absl::StatusOr<Solved> solved = Solved{};
   if (rank == 0) solved = Solve(request, options, clock);
   if (communicators != nullptr) {

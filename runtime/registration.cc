@@ -267,8 +267,10 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.strategy = options.strategy;
   request.strict = options.strict;
   request.check_gradients = true;
+  request.limits = options.limits;
   request.ownership.state_bytes_cap = options.owner_state_bytes_cap;
   request.ownership.inter_group_factor = options.inter_group_factor;
+  request.ownership.owners = options.owners;
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
     PlanMatrix matrix;
@@ -323,9 +325,15 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   });
   Add(fields, "strategy", View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
+  Add(fields, "collectives_in_flight", options.limits.collectives_in_flight);
+  Add(fields, "buffers_in_turn", options.limits.buffers_in_turn);
+  Add(fields, "bucket_bytes", options.limits.bucket_bytes);
+  Add(fields, "piece_bytes", options.limits.piece_bytes);
+  Add(fields, "buffer_bytes", options.limits.buffer_bytes);
   Add(fields, "owner_solver", View(Name(options.owner_solver)));
   Add(fields, "owner_state_bytes_cap", options.owner_state_bytes_cap);
   Add(fields, "inter_group_factor", Exact(options.inter_group_factor));
+  Add(fields, "owners", List(options.owners));
   Add(fields, "missing_gradient", View(Name(options.missing_gradient)));
   Add(fields, "non_finite", View(Name(options.non_finite)));
   Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));
@@ -380,8 +388,8 @@ absl::Status CompareManifests(const std::vector<std::string>& manifests) {
 
 namespace weft {
 
-absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
-                             const RuntimeOptions& options) {
+absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices, const RuntimeOptions& options,
+                             const OwnershipOptions& ownership) {
   WEFT_RETURN_IF_ERROR(runtime::CheckOptions(options));
   const int world = options.topology.grid.size();
   std::vector<MatrixSpec> specs = matrices;

@@ -16,6 +16,7 @@
 #include "scheduler/dependencies.h"
 #include "scheduler/owner_assignment.h"
 #include "scheduler/plan_builder.h"
+#include "scheduler/sets.h"
 #include "scheduler/slots.h"
 #include "scheduler/strategies/path.h"
 #include "scheduler/validator.h"
@@ -135,6 +136,7 @@ absl::StatusOr<std::vector<int>> ChooseOwners(const AssignmentProblem& problem,
 
 absl::Status AssignOwners(Plan& plan, const OwnershipOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOwnership(plan, options));
+  FormBuckets(plan, options);
   const PosedProblem posed = Pose(plan, options);
   std::vector<int> owners;
   if (options.owners.empty()) {
@@ -143,10 +145,10 @@ absl::Status AssignOwners(Plan& plan, const OwnershipOptions& options) {
     for (std::int32_t m : posed.matrices) owners.push_back(options.owners[m]);
     WEFT_RETURN_IF_ERROR(CheckCaps(posed.problem, owners));
   }
-  for (PlanMatrix& matrix : plan.matrices) matrix.owner = -1;
   for (std::size_t i = 0; i < owners.size(); ++i) {
-    plan.matrices[posed.matrices[i]].owner = owners[i];
+    for (std::int32_t m : TravelsWith(plan, posed.matrices[i])) plan.matrices[m].owner = owners[i];
   }
+  FormBatches(plan, options);
   return absl::OkStatus();
 }
 
@@ -183,10 +185,7 @@ std::vector<std::int32_t> PublishOrder(const Plan& plan,
     const std::int32_t owner = plan.matrices[unit[0]].owner;
     double flops = 0;
     for (std::int32_t lead : unit) {
-      const std::int32_t bucket = plan.matrices[lead].bucket;
-      for (std::int32_t m : bucket >= 0 ? plan.sets[bucket] : std::vector<std::int32_t>{lead}) {
-        flops += plan.matrices[m].flops;
-      }
+      for (std::int32_t m : TravelsWith(plan, lead)) flops += plan.matrices[m].flops;
     }
     if (owner >= 0) load[owner] += flops;
     for (std::int32_t lead : unit) {
@@ -198,17 +197,6 @@ std::vector<std::int32_t> PublishOrder(const Plan& plan,
     return std::pair(finish[a], a) < std::pair(finish[b], b);
   });
   return order;
-}
-
-// What goes through the phases together: matrices alone and buckets, by their first matrix.
-std::vector<std::int32_t> Travellers(const Plan& plan) {
-  std::vector<std::int32_t> travellers;
-  for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
-    const auto m = static_cast<std::int32_t>(i);
-    const std::int32_t bucket = plan.matrices[m].bucket;
-    if (bucket < 0 || plan.sets[bucket][0] == m) travellers.push_back(m);
-  }
-  return travellers;
 }
 
 // Travellers by what one update takes: those whose NS is one batch come with its first.
@@ -295,6 +283,7 @@ absl::StatusOr<Plan> Start(const PlanRequest& request) {
   WEFT_RETURN_IF_ERROR(CheckLimits(plan.limits));
   const int ranks = request.topology.grid.size();
   for (PlanMatrix& matrix : plan.matrices) {
+    matrix.owner = matrix.bucket = matrix.batch = -1;
     if (matrix.layout == Layout::kSharded && matrix.shard_rows.empty() && matrix.rows >= 0) {
       matrix.shard_rows = DefaultShardRows(matrix.rows, ranks);
     }
@@ -308,15 +297,16 @@ absl::StatusOr<Plan> Start(const PlanRequest& request) {
 
 absl::StatusOr<OwnerAssignment> SolveOwners(const PlanRequest& request,
                                             const SolverOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(const Plan plan, Start(request));
+  WEFT_ASSIGN_OR_RETURN(Plan plan, Start(request));
   OwnershipOptions ownership = request.ownership;
   ownership.owners.clear();
   WEFT_RETURN_IF_ERROR(CheckOwnership(plan, ownership));
+  FormBuckets(plan, ownership);
   const PosedProblem posed = Pose(plan, ownership);
   WEFT_ASSIGN_OR_RETURN(OwnerAssignment solved, SolveAssignment(posed.problem, options));
   std::vector<int> owners(request.matrices.size(), -1);
   for (std::size_t i = 0; i < posed.matrices.size(); ++i) {
-    owners[posed.matrices[i]] = solved.owners[i];
+    for (std::int32_t m : TravelsWith(plan, posed.matrices[i])) owners[m] = solved.owners[i];
   }
   solved.owners = std::move(owners);
   for (OwnerBatch& batch : solved.batches) {

@@ -56,9 +56,9 @@ absl::Status CheckCaps(const AssignmentProblem& problem, const std::vector<int>&
 // InvalidArgument for options that do not fit the plan's matrices; names the matrix.
 absl::Status CheckOwnership(const Plan& plan, const OwnershipOptions& options);
 
-// The problem that a request poses: matrices that get an owner, and their indices in the request.
-// `plan` has its matrices, and `options` are checked against it. Matrices that cost the same, and
-// that no cap tells apart, are one class.
+// The problem that a request poses: matrices that get an owner, buckets by their first, and their
+// indices in the request. `plan` has its matrices and buckets, and `options` are checked against
+// it. Matrices that cost the same, and that no cap tells apart, are one class.
 struct PosedProblem {
   AssignmentProblem problem;
   std::vector<std::int32_t> matrices;

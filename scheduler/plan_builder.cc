@@ -78,7 +78,9 @@ Op& PlanBuilder::Emit(const Wire& wire, std::int32_t m, Place place, Slots slots
   op.group = wire.group;
   op.root = wire.root;
   for (std::int32_t each : MatricesOf(plan_, op)) {
-    const std::int64_t rows = each == m ? wire.rows : wire.rows > 0 ? matrix(each).rows : 0;
+    const std::int64_t rows = op.set < 0              ? wire.rows
+                              : IsCollective(op.kind) ? matrix(each).rows
+                                                      : 0;
     op.bytes += rows * matrix(each).cols *
                 static_cast<std::int64_t>(SizeOf(SlotType(matrix(each), slots.source)));
   }

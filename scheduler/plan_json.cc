@@ -38,6 +38,7 @@ Json ToJson(const Plan& plan, const Op& op) {
                {"lane", Text(Name(op.lane))},
                {"stage", Text(Name(op.stage))},
                {"trigger", op.trigger == Trigger::kSubmitted ? "submitted" : "step_closed"}};
+  // The first of its set.
   if (op.matrix >= 0) json["matrix"] = plan.matrices[op.matrix].name;
   if (op.set >= 0) json["set"] = op.set;
   json["group"] = plan.groups[op.group].name;

@@ -4,14 +4,13 @@
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "scheduler/strict_json.h"
 #include "scheduler/topology_json.h"
 
 namespace weft {
@@ -98,24 +97,7 @@ absl::Status ReadLinkClass(const Json& intra, LinkClass* link_class) {
 }  // namespace
 
 absl::StatusOr<Topology> ParseTopology(std::string_view text) {
-  // The parser keeps the last of two equal keys, and takes a zero byte for the end of its input.
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && twice.empty() &&
-        !keys.back().insert(parsed.get_ref<const std::string&>()).second) {
-      twice = parsed.get_ref<const std::string&>();
-    }
-    return true;
-  };
-  const Json json = Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (json.is_discarded() || text.find('\0') != std::string_view::npos) {
-    return Refuse("the text", "is not JSON");
-  }
-  if (!twice.empty()) return Refuse(absl::StrCat("'", twice, "'"), "appears twice in one object");
-  if (!json.is_object()) return Refuse("the text", "must be a JSON object");
+  WEFT_ASSIGN_OR_RETURN(const Json json, scheduler::ParseStrictObject(text, "topology"));
   WEFT_RETURN_IF_ERROR(CheckFields(
       json, "", {"nodes", "ranks_per_node", "nics_per_node", "intra", "inter", "root_complexes"}));
   for (const char* name : {"nodes", "ranks_per_node"}) {

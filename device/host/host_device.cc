@@ -1,19 +1,51 @@
 #include "device/host/host_device.h"
 
+#include <sched.h>
+
 #include <cstring>
+#include <fstream>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "device/host/host_buffer.h"
 #include "device/host/host_event.h"
 #include "device/host/host_stream.h"
+#include "device/host/matmul.h"
 
 namespace weft::device {
+namespace {
+
+// As the kernel calls the first CPU; "CPU" where it does not.
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    constexpr std::string_view kKey = "model name";
+    if (line.rfind(kKey, 0) != 0) continue;
+    const std::size_t begin = line.find_first_not_of(" \t:", kKey.size());
+    if (begin != std::string::npos) return line.substr(begin);
+  }
+  return "CPU";
+}
+
+// That this process may run on; 0 where it is not known.
+int UsableCpus() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+}  // namespace
 
 HostDevice::HostDevice(const HostDeviceOptions& options)
     : threads_(options.threads),
       clock_(options.clock != nullptr ? *options.clock : Clock::Steady()),
       math_(MatMulOptions{.threads = options.threads}) {}
+
+DeviceIdentity HostDevice::identity() const {
+  return {absl::StrCat(CpuName(), ", ", UsableCpus(), " CPUs"), MatMulLibrary(), threads_};
+}
 
 std::unique_ptr<Stream> HostDevice::CreateStream(std::string name, StreamPriority priority) {
   return std::make_unique<HostStream>(std::move(name), threads_, priority, clock_);

@@ -18,6 +18,7 @@ class HostDevice final : public Device {
   explicit HostDevice(const HostDeviceOptions& options);
 
   std::string_view kind() const override { return "host"; }
+  DeviceIdentity identity() const override;
   std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override;
   std::unique_ptr<Event> CreateEvent() override;
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override;

@@ -152,6 +152,32 @@ absl::Status HostMath::Normalize(Stream& stream, const Matrix& u, bool transpose
   return absl::OkStatus();
 }
 
+absl::Status HostMath::RowNorm(Stream& stream, const Matrix& x, bool columns, float eps,
+                               float gamma, const Matrix& y) {
+  WEFT_RETURN_IF_ERROR(CheckMapped(x, /*transpose=*/false, y));
+  if (!(eps >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the eps of a row norm must not be negative, but is ", eps));
+  }
+  if (!std::isfinite(gamma)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the gamma of a row norm must be finite, but is ", gamma));
+  }
+  if (IsEmpty(x)) return absl::OkStatus();
+  stream.Enqueue([=] {
+    for (std::int64_t i = 0; i < x.batch; ++i) {
+      WithType(x.dtype, [&]<typename From>(From*) {
+        WithType(y.dtype, [&]<typename To>(To*) {
+          RowNormInto(MatrixAt<const From>(x, i), x.rows, x.cols, x.row_stride, columns, eps, gamma,
+                      MatrixAt<To>(y, i), y.row_stride);
+        });
+      });
+    }
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
 absl::Status HostMath::Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) {
   WEFT_RETURN_IF_ERROR(CheckMapped(x, transpose, y));
   if (IsEmpty(x)) return absl::OkStatus();

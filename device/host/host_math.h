@@ -18,6 +18,8 @@ class HostMath final : public Math {
   absl::Status Prepare(const Product& product) override;
   absl::Status Normalize(Stream& stream, const Matrix& u, bool transpose, float floor,
                          bool clamp_to_floor, const Matrix& x) override;
+  absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps, float gamma,
+                       const Matrix& y) override;
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override;
   absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
                              const Matrix& y) override;

@@ -162,6 +162,47 @@ WEFT_DEFINE_SUMS(std::uint16_t)
     TransposeTiles(x, rows, cols, x_stride, y, y_stride, row);                                   \
   }
 
+// NOLINTEND(bugprone-macro-parentheses)
+// The factor of a row whose squares add up to `sum`. Comparisons are written so that a NaN stays.
+[[gnu::always_inline]] inline double RowFactor(double sum, double eps, double gamma) {
+  if (sum == 0) return 0;
+  const double norm = std::sqrt(sum);
+  return gamma / (norm < eps ? eps : norm);
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses)
+// Columns go in blocks whose sums fit on the stack.
+#define WEFT_DEFINE_ROW_NORM(From, To)                                                             \
+  WEFT_VECTOR_CLONES void ColumnNormClones(const From* x, std::int64_t rows, std::int64_t cols,    \
+                                           std::int64_t x_stride, double eps, double gamma, To* y, \
+                                           std::int64_t y_stride) {                                \
+    constexpr std::int64_t kBlock = 256;                                                           \
+    for (std::int64_t j0 = 0; j0 < cols; j0 += kBlock) {                                           \
+      const std::int64_t width = std::min(kBlock, cols - j0);                                      \
+      double factors[kBlock] = {};                                                                 \
+      for (std::int64_t i = 0; i < rows; ++i) {                                                    \
+        const From* row = x + i * x_stride + j0;                                                   \
+        for (std::int64_t j = 0; j < width; ++j) {                                                 \
+          const double value = Load(row + j);                                                      \
+          factors[j] += value * value;                                                             \
+        }                                                                                          \
+      }                                                                                            \
+      for (std::int64_t j = 0; j < width; ++j) factors[j] = RowFactor(factors[j], eps, gamma);     \
+      for (std::int64_t i = 0; i < rows; ++i) {                                                    \
+        const From* row = x + i * x_stride + j0;                                                   \
+        To* to = y + i * y_stride + j0;                                                            \
+        for (std::int64_t j = 0; j < width; ++j) {                                                 \
+          Store(static_cast<float>(Load(row + j) * factors[j]), to + j);                           \
+        }                                                                                          \
+      }                                                                                            \
+    }                                                                                              \
+  }
+WEFT_DEFINE_ROW_NORM(float, float)
+WEFT_DEFINE_ROW_NORM(float, std::uint16_t)
+WEFT_DEFINE_ROW_NORM(std::uint16_t, float)
+WEFT_DEFINE_ROW_NORM(std::uint16_t, std::uint16_t)
+#undef WEFT_DEFINE_ROW_NORM
+
 WEFT_DEFINE_CONVERSIONS(float, float)
 WEFT_DEFINE_CONVERSIONS(float, std::uint16_t)
 WEFT_DEFINE_CONVERSIONS(std::uint16_t, float)
@@ -226,6 +267,20 @@ WEFT_DEFINE_ADAMW(std::uint16_t, std::uint16_t)
 template <typename T>
 double FrobeniusNorm(const T* u, std::int64_t rows, std::int64_t cols, std::int64_t row_stride) {
   return std::sqrt(SumOfSquares(u, rows, cols, row_stride));
+}
+
+template <typename From, typename To>
+void RowNormInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
+                 bool columns, double eps, double gamma, To* y, std::int64_t y_stride) {
+  if (columns) {
+    ColumnNormClones(x, rows, cols, x_stride, eps, gamma, y, y_stride);
+    return;
+  }
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const From* row = x + i * x_stride;
+    const double factor = RowFactor(SumOfSquares(row, 1, cols, x_stride), eps, gamma);
+    ScaleIntoClones(row, 1, cols, x_stride, false, factor, y + i * y_stride, y_stride);
+  }
 }
 
 template <typename T>
@@ -296,6 +351,8 @@ void AdamWStep(std::int64_t count, const G* gradient, const AdamWFactors& factor
                           std::int64_t);                                                        \
   template void ConvertInto(const A*, std::int64_t, std::int64_t, std::int64_t, bool, B*,       \
                             std::int64_t);                                                      \
+  template void RowNormInto(const A*, std::int64_t, std::int64_t, std::int64_t, bool, double,   \
+                            double, B*, std::int64_t);                                          \
   template void AdamWStep(std::int64_t, const A*, const AdamWFactors&, float*, float*, B*);
 WEFT_INSTANTIATE(float, float)
 WEFT_INSTANTIATE(float, std::uint16_t)

@@ -11,6 +11,12 @@ namespace weft::device {
 template <typename T>
 double FrobeniusNorm(const T* u, std::int64_t rows, std::int64_t cols, std::int64_t row_stride);
 
+// Y = gamma * X, each row of X over max(its norm, eps), or each column of it. Sums and factors are
+// double; a row of zeros gives zeros, one with a NaN gives NaNs. Y may be X.
+template <typename From, typename To>
+void RowNormInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
+                 bool columns, double eps, double gamma, To* y, std::int64_t y_stride);
+
 // Y = X + Y.
 template <typename T>
 void AddInto(const T* x, std::int64_t count, T* y);

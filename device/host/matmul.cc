@@ -380,4 +380,9 @@ absl::StatusOr<std::shared_ptr<const MatMulPlan>> MatMulCache::Get(const Product
   return plan;
 }
 
+std::string MatMulLibrary() {
+  const dnnl_version_t* version = dnnl_version();
+  return absl::StrCat("oneDNN ", version->major, ".", version->minor, ".", version->patch);
+}
+
 }  // namespace weft::device

@@ -47,4 +47,7 @@ class MatMulCache {
   std::map<std::string, std::shared_ptr<const MatMulPlan>> plans_;
 };
 
+// Name and version of the library that is loaded: "oneDNN 3.1.1".
+std::string MatMulLibrary();
+
 }  // namespace weft::device

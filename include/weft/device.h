@@ -21,6 +21,13 @@ namespace weft {
 // (CAP_SYS_NICE) and is ignored without.
 enum class StreamPriority { kNormal, kHigh };
 
+// What the speed of a device depends on, for people and for telling measurements apart.
+struct DeviceIdentity {
+  std::string name;          // "AMD EPYC, 2 CPUs"
+  std::string math_library;  // with its version, "oneDNN 3.1.1"
+  int threads = 1;           // that one product may use
+};
+
 // One rank's device. Thread-safe. Outlives everything it created. Its own calls report errors as
 // statuses; only what the standard library throws for want of host memory may leave them.
 // Exceptions of the work that runs in its streams: weft/stream.h.
@@ -30,6 +37,7 @@ class Device {
 
   // "host", later "cuda".
   virtual std::string_view kind() const = 0;
+  virtual DeviceIdentity identity() const = 0;
 
   virtual std::unique_ptr<Stream> CreateStream(
       std::string name, StreamPriority priority = StreamPriority::kNormal) = 0;

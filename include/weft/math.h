@@ -71,6 +71,15 @@ class Math {
   virtual absl::Status Normalize(Stream& stream, const Matrix& u, bool transpose, float floor,
                                  bool clamp_to_floor, const Matrix& x) = 0;
 
+  // Y = gamma * X with each row, or with `columns` each column, divided by max(its norm, eps), per
+  // matrix of the batch; a row of zeros gives zeros. Whose rows those of an update are is the
+  // caller's to say, since a shard does not know: those of the orientation with rows <= cols, so
+  // the columns of a tall matrix. Shapes equal, dtypes any; squares are summed in double and the
+  // result is rounded once. Y may be X where the dtypes and strides are equal. eps >= 0, gamma
+  // finite.
+  virtual absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps,
+                               float gamma, const Matrix& y) = 0;
+
   // Y = op(X), converting the dtype. Shapes: Y has the shape of op(X).
   virtual absl::Status Convert(Stream& stream, const Matrix& x, bool transpose,
                                const Matrix& y) = 0;

@@ -16,7 +16,7 @@ struct PlanLimits {
   int buffers_in_turn = 4;
   // Small matrices that have one owner, or that every rank updates, travel together while their
   // payload is at most this; 0: each on its own.
-  std::int64_t bucket_bytes = 0;
+  std::int64_t bucket_bytes = 256 << 10;
   // Payload of a reduction or broadcast above which it is cut into equal pieces, between which the
   // lane serves others; 0: never.
   std::int64_t piece_bytes = 0;

@@ -112,6 +112,9 @@ struct RuntimeOptions {
   // As in OwnershipOptions; a cap that is not kept fails Commit().
   std::int64_t owner_state_bytes_cap = 0;
   double inter_group_factor = 0;
+  // Owner of each matrix, in order of registration, -1 for those that get none; nobody is asked to
+  // find any then. Empty: they are found.
+  std::vector<std::int32_t> owners;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;
   // Clips by the norm of all gradients together (means over ranks, a loss scale undone), as
@@ -122,6 +125,7 @@ struct RuntimeOptions {
   // Longest wait of the host for this rank's own streams. Does not run while a collective is under
   // way: that ends at the transport's deadline, which names who is late.
   absl::Duration deadline = absl::Minutes(10);
+  PlanLimits limits;
   CompletionQueue* completions = nullptr;
   bool trace = false;
   int decision_ring = 1024;  // entries kept per rank, >= 1

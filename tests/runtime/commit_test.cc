@@ -351,6 +351,7 @@ class FullDevice final : public Device {
  public:
   FullDevice(Device& device, const bool& full) : device_(device), full_(full) {}
   std::string_view kind() const override { return device_.kind(); }
+  DeviceIdentity identity() const override { return device_.identity(); }
   std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
     return device_.CreateStream(std::move(name), priority);
   }

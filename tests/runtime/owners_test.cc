@@ -191,6 +191,31 @@ TEST(Owners, OptionsThatDifferAreNamed) {
               HasSubstr("rank 0 has inter_group_factor 0, rank 1 has 1.5"));
   EXPECT_THAT(message([](RuntimeOptions& o) { o.owner_solver = OwnerSolver::kHeuristic; }),
               HasSubstr("rank 0 has owner_solver milp, rank 1 has heuristic"));
+  EXPECT_THAT(message([](RuntimeOptions& o) { o.owners = {0, 1}; }),
+              HasSubstr("rank 0 has owners [], rank 1 has [0,1]"));
+}
+
+// Against balance: the costs would never be dealt out like this.
+TEST(Owners, GivenOnesAreTaken) {
+  for (const OwnerSolver solver : {OwnerSolver::kHeuristic, OwnerSolver::kMilp}) {
+    RuntimeOptions options = OptionsFor({1, 2});
+    options.owner_solver = solver;
+    options.owners = {1, 1, 1, 0};
+    for (const Committed& rank : CommitOn({1, 2}, {5, 5, 5, 1}, options)) {
+      ASSERT_TRUE(rank.status.ok()) << rank.status;
+      EXPECT_EQ(rank.owners, options.owners);
+    }
+    options.owners = {0, 1, 2, 0};
+    for (const Committed& rank : CommitOn({1, 2}, {5, 5, 5, 1}, options)) {
+      EXPECT_EQ(rank.status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(rank.status.message()), HasSubstr("'m2'"));
+    }
+    options.owners = {0, 1};
+    for (const Committed& rank : CommitOn({1, 2}, {5, 5, 5, 1}, options)) {
+      EXPECT_EQ(rank.status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(rank.status.message()), HasSubstr("owners"));
+    }
+  }
 }
 
 TEST(Owners, BadOptionsAreNamed) {

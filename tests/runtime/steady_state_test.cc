@@ -23,17 +23,30 @@ std::atomic<std::int64_t> live_bytes{0};
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Every form but those for extended alignment: sanitizers hold each new against its delete.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   void* memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
   live_bytes += static_cast<std::int64_t>(malloc_usable_size(memory));
   return memory;
 }
+void* operator new(std::size_t bytes) {
+  void* memory = operator new(bytes, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return operator new(bytes, std::nothrow);
+}
+void* operator new[](std::size_t bytes) { return operator new(bytes); }
 void operator delete(void* memory) noexcept {
   live_bytes -= static_cast<std::int64_t>(malloc_usable_size(memory));
   std::free(memory);
 }
+void operator delete[](void* memory) noexcept { operator delete(memory); }
 void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { operator delete(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { operator delete(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { operator delete(memory); }
 
 namespace weft {
 namespace {

@@ -118,7 +118,9 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
   for (const auto& lanes : plan.lanes) {
     std::map<std::int32_t, std::map<OpKind, std::int32_t>> computes;
     for (std::int32_t index : lanes[static_cast<int>(Lane::kCompute)]) {
-      computes[plan.ops[index].matrix][plan.ops[index].kind] = index;
+      for (std::int32_t m : MatricesOf(plan, plan.ops[index])) {
+        computes[m][plan.ops[index].kind] = index;
+      }
     }
     const auto place = [&](std::int32_t matrix, OpKind kind) {
       const auto& mine = computes[matrix];
@@ -129,19 +131,21 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
       for (std::int32_t index : lanes[static_cast<int>(lane)]) {
         const Op& op = plan.ops[index];
         if (op.kind == OpKind::kVerdict || !IsCollective(op.kind)) continue;
-        // Custom rules bring weights together, too.
-        if (plan.matrices[op.matrix].rule == RuleKind::kCustom) continue;
-        ++(op.stage == Stage::kReduced ? reductions : publications)[op.matrix];
-        const std::int32_t momentum = place(op.matrix, OpKind::kMomentum);
-        const std::int32_t ns = place(op.matrix, OpKind::kOrthogonalize);
-        const std::int32_t apply = place(op.matrix, OpKind::kApply);
-        if (ns >= 0 && momentum < index && index < ns) {
-          RC_ASSERT(plan.strategy == Strategy::kGather);
-          RC_ASSERT(op.kind == OpKind::kAllGather && op.source == Slot::kUpdate);
-        }
-        if (ns >= 0 && ns < index && index < apply) {
-          RC_ASSERT(op.kind == OpKind::kScatter && plan.strategy == Strategy::kOwner);
-          RC_ASSERT(plan.matrices[op.matrix].layout == Layout::kSharded);
+        for (std::int32_t m : MatricesOf(plan, op)) {
+          // Custom rules bring weights together, too.
+          if (plan.matrices[m].rule == RuleKind::kCustom) continue;
+          ++(op.stage == Stage::kReduced ? reductions : publications)[m];
+          const std::int32_t momentum = place(m, OpKind::kMomentum);
+          const std::int32_t ns = place(m, OpKind::kOrthogonalize);
+          const std::int32_t apply = place(m, OpKind::kApply);
+          if (ns >= 0 && momentum < index && index < ns) {
+            RC_ASSERT(plan.strategy == Strategy::kGather);
+            RC_ASSERT(op.kind == OpKind::kAllGather && op.source == Slot::kUpdate);
+          }
+          if (ns >= 0 && ns < index && index < apply) {
+            RC_ASSERT(op.kind == OpKind::kScatter && plan.strategy == Strategy::kOwner);
+            RC_ASSERT(plan.matrices[m].layout == Layout::kSharded);
+          }
         }
       }
       for (const auto& [matrix, count] : reductions) RC_ASSERT(count == 1);

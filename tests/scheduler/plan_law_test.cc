@@ -105,7 +105,7 @@ RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnerOrByEveryRank, ()) {
   for (std::size_t rank = 0; rank < plan.lanes.size(); ++rank) {
     std::map<std::pair<int, OpKind>, int> runs;
     for (int index : plan.lanes[rank][static_cast<int>(Lane::kCompute)]) {
-      ++runs[{plan.ops[index].matrix, plan.ops[index].kind}];
+      for (int m : MatricesOf(plan, plan.ops[index])) ++runs[{m, plan.ops[index].kind}];
     }
     for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
       const PlanMatrix& matrix = plan.matrices[m];
@@ -129,8 +129,10 @@ RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, 
       for (int index : lane) {
         const Op& op = plan.ops[index];
         if (op.kind >= OpKind::kVerdict) continue;
-        if (plan.matrices[op.matrix].rule == RuleKind::kCustom) continue;
-        ++(op.stage <= Stage::kOrthogonalized ? before : after)[op.matrix];
+        for (int m : MatricesOf(plan, op)) {
+          if (plan.matrices[m].rule == RuleKind::kCustom) continue;
+          ++(op.stage <= Stage::kOrthogonalized ? before : after)[m];
+        }
       }
     }
     for (const auto& [matrix, count] : before) RC_ASSERT(count <= 2);
@@ -149,9 +151,11 @@ std::set<std::pair<int, Slot>> TouchedSlots(const Plan& plan, int rank) {
       const bool root = op.root >= 0 && group.parts[group.PartOf(rank)][op.root] == rank;
       const bool sends_all = op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter;
       const bool all_receive = op.kind != OpKind::kReduce && op.kind != OpKind::kGather;
-      if (sends_all || root) touched.insert({op.matrix, op.source});
-      if (op.target == Slot::kNone) continue;
-      if (all_receive || root) touched.insert({op.matrix, op.target});
+      for (int m : MatricesOf(plan, op)) {
+        if (sends_all || root) touched.insert({m, op.source});
+        if (op.target == Slot::kNone) continue;
+        if (all_receive || root) touched.insert({m, op.target});
+      }
     }
   }
   return touched;

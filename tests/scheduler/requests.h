@@ -35,6 +35,7 @@ inline PlanRequest Request(Strategy strategy, int nodes, int ranks_per_node,
   request.strategy = strategy;
   request.topology.grid = {nodes, ranks_per_node};
   request.matrices = std::move(matrices);
+  request.limits.bucket_bytes = 0;  // so that tests see each matrix on its own
   return request;
 }
 
@@ -92,6 +93,7 @@ inline PlanLimits DrawPlanLimits() {
   PlanLimits limits;
   limits.collectives_in_flight = *Evenly(1, 3);
   limits.buffers_in_turn = *Evenly(1, 9);
+  limits.bucket_bytes = *rc::gen::element<std::int64_t>(0, 200, 5000, 1 << 20);
   return limits;
 }
 
@@ -99,10 +101,13 @@ inline bool GetsOwner(const PlanRequest& request, const PlanMatrix& matrix) {
   return request.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise;
 }
 
-// Caps leave room for the largest matrix beside a mean load, so that owners can be found for all.
+// Caps leave room for the largest matrix or bucket beside a mean load, so that owners can be found.
 inline void DrawCap(const PlanRequest& request, OwnershipOptions& ownership) {
-  std::int64_t most_state = 0, all_state = 0;
-  double most = 0, all = 0;  // elements
+  // A bucket's elements have two bytes or more.
+  double most = static_cast<double>(request.limits.bucket_bytes) / 2;
+  double all = 0;
+  std::int64_t most_state = 4 * (request.limits.bucket_bytes / 2);
+  std::int64_t all_state = 0;
   for (const PlanMatrix& matrix : request.matrices) {
     if (!GetsOwner(request, matrix)) continue;
     const std::int64_t elements = matrix.rows * matrix.cols;
@@ -163,9 +168,19 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
     const auto rule = *rc::gen::weightedElement<RuleKind>(
         {{4, RuleKind::kMuon}, {1, RuleKind::kElementwise}, {1, RuleKind::kCustom}});
     const auto layout = *rc::gen::elementOf(LayoutsFor(strategy, rule));
+    std::int64_t rows, cols;
+    if (i > 0 && *rc::gen::arbitrary<bool>()) {
+      // As an earlier one, or there would be no batches.
+      const PlanMatrix& earlier = request.matrices[*Evenly(0, i)];
+      rows = earlier.rows;
+      cols = earlier.cols;
+    } else {
+      rows = DrawExtent(limits.most_rows);
+      cols = DrawExtent(limits.most_rows);
+    }
     PlanMatrix matrix =
-        Matrix("m" + std::to_string(i), DrawExtent(limits.most_rows), DrawExtent(limits.most_rows),
-               layout, *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced), rule);
+        Matrix("m" + std::to_string(i), rows, cols, layout,
+               *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced), rule);
     matrix.dtype = *rc::gen::elementOf(limits.dtypes);
     if (layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
       matrix.shard_rows = DrawShards(matrix.rows, grid.size());

@@ -82,6 +82,9 @@ class CountingMath final : public Math {
                          const Matrix& x) override {
     return inner_.Normalize(stream, u, transpose, floor, clamp, x);
   }
+  absl::Status RowNorm(Stream&, const Matrix&, bool, float, float, const Matrix&) override {
+    return absl::UnimplementedError("not part of Newton-Schulz");
+  }
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override {
     return inner_.Convert(stream, x, transpose, y);
   }
@@ -122,6 +125,7 @@ class CountingDevice final : public Device {
   explicit CountingDevice(Device& inner) : counts(inner.math()), inner_(inner) {}
 
   std::string_view kind() const override { return inner_.kind(); }
+  DeviceIdentity identity() const override { return inner_.identity(); }
   std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
     return inner_.CreateStream(std::move(name), priority);
   }

@@ -19,6 +19,7 @@ int PlanCommand(const Options& options);
 int PresetsCommand(const Options& options);
 // `arguments` are those of the whole command line, for the processes of a gloo run.
 int RunCommand(const Options& options, const std::vector<std::string>& arguments);
+int ProfileCommand(const Options& options, const std::vector<std::string>& arguments);
 
 // One line "weft: ..." on stderr, or without "weft: " on `error_fd` where that is not -1, for the
 // process that started this one. Returns `exit_code`.

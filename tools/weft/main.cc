@@ -1,4 +1,4 @@
-// The command-line tool: `weft run`, `weft plan` and `weft presets`.
+// The command-line tool: `weft run`, `weft plan`, `weft profile` and `weft presets`.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -10,6 +10,7 @@
 
 #include "tools/weft/commands.h"
 #include "tools/weft/options.h"
+#include "weft/version.h"
 
 namespace weft::tool {
 namespace {
@@ -21,24 +22,26 @@ int Main(int argc, char** argv) {
   CLI::App app("Weft runs and plans the optimizer step of distributed Muon on a model's matrices.",
                "weft");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "weft 0.1.0");
+  app.set_version_flag("--version", "weft " + std::string(Version()));
   app.get_formatter()->column_width(30);
   // The parser would only miss a subcommand.
-  if (argc > 1 && argv[1][0] != '-' && std::string(argv[1]) != "plan" &&
-      std::string(argv[1]) != "run" && std::string(argv[1]) != "presets") {
-    return Complain("unknown command " + std::string(argv[1]) + ": neither plan, run nor presets",
+  const std::string command = argc > 1 ? argv[1] : "-";
+  if (command[0] != '-' && command != "plan" && command != "run" && command != "profile" &&
+      command != "presets") {
+    return Complain("unknown command " + command + ": neither plan, run, profile nor presets",
                     kBadInput);
   }
-  Options plan_options;
-  Options run_options;
-  Options presets_options;
+  Options plan_options, run_options, profile_options, presets_options;
   CLI::App* plan = app.add_subcommand(
       "plan", "Print owners, lanes, bytes, FLOPs, memory and balance without running");
   CLI::App* run = app.add_subcommand("run", "Perform optimizer steps over several ranks");
+  CLI::App* profile = app.add_subcommand(
+      "profile", "Measure kernels and collectives on this machine, for plan --profile");
   CLI::App* presets =
       app.add_subcommand("presets", "List the topologies that --preset takes, or print one");
   AddPlanOptions(*plan, plan_options);
   AddRunOptions(*run, run_options);
+  AddProfileOptions(*profile, profile_options);
   AddPresetsOptions(*presets, presets_options);
   try {
     app.parse(argc, argv);
@@ -54,9 +57,12 @@ int Main(int argc, char** argv) {
   try {
     if (plan->parsed()) return PlanCommand(plan_options);
     if (presets->parsed()) return PresetsCommand(presets_options);
-    return RunCommand(run_options, std::vector<std::string>(argv + 1, argv + argc));
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    if (profile->parsed()) return ProfileCommand(profile_options, arguments);
+    return RunCommand(run_options, arguments);
   } catch (const std::exception& error) {
-    return Complain(SentenceOf(error), kFailed, run_options.error_fd);
+    const Options& given = profile->parsed() ? profile_options : run_options;
+    return Complain(SentenceOf(error), kFailed, given.error_fd);
   }
 }
 

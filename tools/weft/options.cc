@@ -29,6 +29,7 @@ constexpr int kMostRanksHere = 1024;
 constexpr int kMostSteps = 1'000'000'000;
 // More only wait for each other, and far more end the process.
 constexpr int kMostThreads = 1024;
+constexpr int kMostRepetitions = 1'000'000;
 
 absl::Status Refuse(const std::string& what) { return absl::InvalidArgumentError(what); }
 
@@ -77,17 +78,56 @@ class Group {
   const std::string name_;
 };
 
-void AddSharedOptions(CLI::App& app, Options& o) {
-  app.add_option("MODEL", o.model,
-                 "A safetensors file, a model.safetensors.index.json, or a JSON shape manifest")
-      ->check(CLI::Validator(NotEmpty, ""))
-      ->required();
+CLI::Option* AddModel(CLI::App& app, Options& o) {
+  return app
+      .add_option("MODEL", o.model,
+                  "A safetensors file, a model.safetensors.index.json, or a JSON shape manifest")
+      ->check(CLI::Validator(NotEmpty, ""));
+}
 
-  const Group world(app, "World");
+void AddGridOptions(const Group& world, Options& o) {
   world.Integer("--nodes", o.nodes, 1, kMostRanks, "Nodes [1]");
   world.Integer("--ranks-per-node", o.ranks_per_node, 1, kMostRanks, "Ranks on each node [1]");
   world.Option("--topology", o.topology, "JSON file with the grid and its links");
   world.Option("--preset", o.preset, "A well-known kind of node instead; weft presets lists them");
+}
+
+void AddNewtonSchulzOptions(const Group& group, Options& o) {
+  group.Option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32 or bf16 [f32]");
+  group.Option("--coefficients", o.coefficients,
+               "quintic, polar_express, you, or a JSON file with [[a, b, c], ...] [quintic]");
+  group.Integer("--iterations", o.iterations, 1, kMostNewtonSchulzIterations,
+                "Newton-Schulz iterations [5, or one per triple of the file]");
+  group.Option("--segments", o.segments,
+               "Gram segments such as 2,2,1; none for plain products; auto [auto]");
+}
+
+void AddAdamWPatterns(const Group& group, Options& o) {
+  group
+      .Option("--adamw", o.adamw_patterns,
+              "2-D tensors whose name matches this extended regular expression take AdamW, "
+              "too (repeatable)")
+      ->allow_extra_args(false);
+}
+
+// How ranks are started and what they may use.
+void AddRankOptions(const Group& group, Options& o) {
+  group.Option("--transport", o.transport,
+               "local (ranks are threads) or gloo (ranks are processes) [local]");
+  group.Integer("--threads", o.threads, 1, kMostThreads, "Threads of each rank's products [1]");
+  group.Option("--deadline", o.deadline, "Longest wait for a peer, in seconds [600]");
+  group.Integer("--rank", o.rank, 0, kMostRanks - 1,
+                "With gloo: be this one rank, with --world and --store");
+  group.Integer("--world", o.world, 1, kMostRanks, "Ranks in the world");
+  group.Option("--store", o.store, "Directory that all ranks share, empty at the start");
+  group.Integer("--error-fd", o.error_fd, 0, std::numeric_limits<int>::max())->group("");
+}
+
+void AddSharedOptions(CLI::App& app, Options& o) {
+  AddModel(app, o)->required();
+
+  const Group world(app, "World");
+  AddGridOptions(world, o);
   world.Option("--strategy", o.strategy, "replicated, gather or owner [owner]");
   world.Option("--layout", o.layout,
                "How ranks hold weights: replicated or sharded [sharded for gather]");
@@ -104,22 +144,12 @@ void AddSharedOptions(CLI::App& app, Options& o) {
   muon.Flag("--no-nesterov", o.no_nesterov, "Plain momentum");
   muon.Option("--weight-decay", o.muon.weight_decay, "Decoupled weight decay [0]");
   muon.Option("--scale", o.scale, "original or match_rms_adamw [original]");
-  muon.Option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32 or bf16 [f32]");
-  muon.Option("--coefficients", o.coefficients,
-              "quintic, polar_express, you, or a JSON file with [[a, b, c], ...] [quintic]");
-  muon.Integer("--iterations", o.iterations, 1, kMostNewtonSchulzIterations,
-               "Newton-Schulz iterations [5, or one per triple of the file]");
-  muon.Option("--segments", o.segments,
-              "Gram segments such as 2,2,1; none for plain products; auto [auto]");
+  AddNewtonSchulzOptions(muon, o);
   muon.Option("--eps", o.eps,
               "Divide by max(norm, EPS) as torch.optim.Muon does [off: floor 1e-30]");
 
   const Group adamw(app, "AdamW (tensors that are not 2-D)");
-  adamw
-      .Option("--adamw", o.adamw_patterns,
-              "2-D tensors whose name matches this extended regular expression take AdamW, "
-              "too (repeatable)")
-      ->allow_extra_args(false);
+  AddAdamWPatterns(adamw, o);
   adamw.Option("--adamw-lr", o.adamw.lr, "Learning rate [0.001]");
   adamw.Option("--adamw-beta1", o.adamw.beta1, "First moment [0.9]");
   adamw.Option("--adamw-beta2", o.adamw.beta2, "Second moment [0.999]");
@@ -230,6 +260,10 @@ absl::Status SetNewtonSchulz(const Options& o, NewtonSchulzOptions& ns) {
 
 void AddPlanOptions(CLI::App& app, Options& o) {
   AddSharedOptions(app, o);
+  const Group costs(app, "Costs");
+  costs.Option("--profile", o.profile, "Balance owners by this file of `weft profile` [by FLOPs]");
+  costs.Flag("--any-profile", o.any_profile,
+             "Use it although it is stale or of another machine or topology");
   const Group output(app, "Output");
   output.Integer("--rank", o.plan_rank, 0, kMostRanks - 1, "Show the lanes of one rank, op by op");
   output.Flag("--all", o.all, "List every matrix, not only the largest");
@@ -244,15 +278,7 @@ void AddRunOptions(CLI::App& app, Options& o) {
   run.Integer("--steps", o.steps, 1, kMostSteps, "Optimizer steps [3]");
   run.Integer("--seed", o.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max(),
               "Of random gradients and of a manifest's weights [0]");
-  run.Option("--transport", o.transport,
-             "local (ranks are threads) or gloo (ranks are processes) [local]");
-  run.Integer("--threads", o.threads, 1, kMostThreads, "Threads of each rank's products [1]");
-  run.Option("--deadline", o.deadline, "Longest wait for a peer, in seconds [600]");
-  run.Integer("--rank", o.rank, 0, kMostRanks - 1,
-              "With gloo: be this one rank, with --world and --store");
-  run.Integer("--world", o.world, 1, kMostRanks, "Ranks in the world");
-  run.Option("--store", o.store, "Directory that all ranks share, empty at the start");
-  run.Integer("--error-fd", o.error_fd, 0, std::numeric_limits<int>::max())->group("");
+  AddRankOptions(run, o);
 
   const Group output(app, "Output");
   output.Option("--out", o.out, "Write MODEL with its new weights to this safetensors file");
@@ -261,6 +287,28 @@ void AddRunOptions(CLI::App& app, Options& o) {
               "Compare with a serial float64 update; exit 1 when they differ");
   output.Flag("--verbose", o.verbose, "Show the counters of every matrix");
   output.Flag("--json", o.json, "Print the summary as JSON");
+}
+
+void AddProfileOptions(CLI::App& app, Options& o) {
+  AddModel(app, o);
+  const Group what(app, "What is measured");
+  what.Option("--shapes", o.shapes,
+              "Shapes such as 768x2304,768x768, beside those of MODEL that take Muon");
+  AddAdamWPatterns(what, o);
+  what.Option("--batches", o.batches, "Matrices per run [1,2,4,8]");
+  what.Option("--sizes", o.sizes,
+              "Payloads of collectives in bytes [4096,32768,262144,2097152,8388608]");
+  what.Integer("--repetitions", o.repetitions, 1, kMostRepetitions,
+               "Of each measurement; the median counts [9]");
+  what.Option("--longest", o.longest,
+              "Seconds for one measurement: fewer repetitions, then fewer batches [1]");
+
+  AddGridOptions(Group(app, "World"), o);
+  AddNewtonSchulzOptions(Group(app, "Newton-Schulz"), o);
+  AddRankOptions(Group(app, "Run"), o);
+  const Group output(app, "Output");
+  output.Option("--out", o.out, "Write the profile to this JSON file");
+  output.Flag("--json", o.json, "Print the profile as JSON, not as tables");
 }
 
 void AddPresetsOptions(CLI::App& app, Options& o) {
@@ -304,7 +352,7 @@ absl::StatusOr<Settings> SettingsOf(const Options& o) {
   return settings;
 }
 
-absl::Status CheckRunOptions(const Options& o, const Topology& topology) {
+absl::Status CheckRankOptions(const Options& o, const Topology& topology) {
   if (!(o.deadline > 0) || !std::isfinite(o.deadline)) {
     return Refuse("--deadline must be a positive number of seconds");
   }

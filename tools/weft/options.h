@@ -47,18 +47,29 @@ struct Options {
   // weft plan
   int plan_rank = -1;
   bool all = false;
+  std::string profile;
+  bool any_profile = false;
+
+  // weft profile
+  std::string shapes;
+  std::string batches;
+  std::string sizes;
+  int repetitions = 9;
+  double longest = 1;
 
   // weft run
   std::string gradients;
-  std::string transport = "local";
   int steps = 3;
   std::uint64_t seed = 0;
-  int threads = 1;
-  double deadline = 600;
-  std::string out;
   std::string trace;
   bool verify = false;
   bool verbose = false;
+
+  // weft run, weft profile
+  std::string transport = "local";
+  int threads = 1;
+  double deadline = 600;
+  std::string out;
   int rank = -1;
   int world = 0;
   std::string store;
@@ -67,9 +78,10 @@ struct Options {
 
 void AddPlanOptions(CLI::App& app, Options& options);
 void AddRunOptions(CLI::App& app, Options& options);
+void AddProfileOptions(CLI::App& app, Options& options);
 void AddPresetsOptions(CLI::App& app, Options& options);
 
-// What both commands need, from the options.
+// What all commands need, from the options.
 struct Settings {
   RuntimeOptions runtime;
   Layout layout = Layout::kReplicated;
@@ -80,7 +92,7 @@ struct Settings {
 // InvalidArgument with a sentence that names the option.
 absl::StatusOr<Settings> SettingsOf(const Options& options);
 
-// InvalidArgument for what only `weft run` takes.
-absl::Status CheckRunOptions(const Options& options, const Topology& topology);
+// InvalidArgument for how ranks are started, which `weft plan` does not do.
+absl::Status CheckRankOptions(const Options& options, const Topology& topology);
 
 }  // namespace weft::tool

@@ -1,6 +1,7 @@
 // `weft plan`: what would run, without running it.
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -19,13 +20,29 @@ namespace {
 
 constexpr std::size_t kFewMatrices = 12;
 constexpr int kFewRanks = 32;
+// Of the table of ranks, behind FLOPs.
+constexpr int kSecondsColumn = 5;
+
+// What owners were balanced by.
+std::string CostsText(const Session& session) {
+  if (!session.costs)
+    return "executed FLOPs, an analytic model; nothing is measured (no --profile)";
+  std::map<CostSource, int> tables;
+  for (const CostSource source : session.costs->tables.table_source) ++tables[source];
+  std::vector<std::string> parts;
+  for (const auto& [source, count] : tables) {
+    parts.push_back(absl::StrCat(count, " ", std::string(Name(source))));
+  }
+  return absl::StrCat(Visible(session.costs->model.Describe()),
+                      "; shapes: ", parts.empty() ? "none" : absl::StrJoin(parts, ", "));
+}
 
 // How far the owners are from the best there is.
 void PrintOwners(const AssignmentReport& report, std::ostream& out) {
   if (report.lower_bound == 0) return;
   out << "owners: " << std::string(Name(report.taken)) << ", makespan "
-      << FlopsText(report.makespan) << ", bound " << FlopsText(report.lower_bound) << ", gap "
-      << NumberText(100 * report.Gap()) << " %, LPT " << FlopsText(report.longest_first)
+      << SecondsText(report.makespan) << ", bound " << SecondsText(report.lower_bound) << ", gap "
+      << NumberText(100 * report.Gap()) << " %, LPT " << SecondsText(report.longest_first)
       << (report.out_of_time ? " (the time ended the program)" : "") << "\n";
 }
 
@@ -50,14 +67,27 @@ void PrintHead(const Session& session, std::ostream& out) {
   out << "strategy: " << std::string(Name(plan.strategy))
       << ", layout: " << std::string(Name(session.settings.layout)) << ", " << plan.ops.size()
       << " ops\n";
+  out << "costs: " << CostsText(session) << "\n";
+  if (session.costs && !session.costs->mismatch.empty()) {
+    out << "warning: " << Visible(session.costs->mismatch) << "\n";
+  }
   if (grid.size() > 1) PrintOwners(plan.owner_report, out);
   out << "\n";
 }
 
-void PrintRanks(const Plan& plan, bool all, std::ostream& out) {
+void PrintRanks(const Session& session, bool all, std::ostream& out) {
+  const Plan& plan = session.plan;
   const int size = plan.topology.grid.size();
-  Table table(
-      {"rank", "node", "owns", "compute", "of mean", "intra", "inter", "state", "buffers", "ops"});
+  std::vector<std::string> header = {"rank",  "node",  "owns",  "compute", "of mean",
+                                     "intra", "inter", "state", "buffers", "ops"};
+  std::vector<double> seconds;
+  if (session.costs) {
+    seconds = OwnerSeconds(plan, session.costs->tables);
+    header.insert(header.begin() + kSecondsColumn, {"time", "of mean"});
+  }
+  const double mean_seconds =
+      std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(size);
+  Table table(std::move(header));
   std::vector<RankCost> costs;
   double total = 0, most = 0;
   std::int64_t intra = 0, inter = 0;
@@ -76,11 +106,22 @@ void PrintRanks(const Plan& plan, bool all, std::ostream& out) {
     const auto bytes = [&](Lane lane) {
       return BytesText(static_cast<double>(cost.lane_bytes[static_cast<int>(lane)]));
     };
-    table.Add({absl::StrCat(rank), absl::StrCat(plan.topology.grid.node_of(rank)),
-               absl::StrCat(cost.owned), FlopsText(cost.flops),
-               mean > 0 ? NumberText(cost.flops / mean) : "-", bytes(Lane::kIntra),
-               bytes(Lane::kInter), BytesText(static_cast<double>(cost.state_bytes)),
-               BytesText(static_cast<double>(cost.buffer_bytes)), absl::StrCat(ops)});
+    std::vector<std::string> row = {absl::StrCat(rank),
+                                    absl::StrCat(plan.topology.grid.node_of(rank)),
+                                    absl::StrCat(cost.owned),
+                                    FlopsText(cost.flops),
+                                    mean > 0 ? NumberText(cost.flops / mean) : "-",
+                                    bytes(Lane::kIntra),
+                                    bytes(Lane::kInter),
+                                    BytesText(static_cast<double>(cost.state_bytes)),
+                                    BytesText(static_cast<double>(cost.buffer_bytes)),
+                                    absl::StrCat(ops)};
+    if (session.costs) {
+      row.insert(row.begin() + kSecondsColumn,
+                 {SecondsText(seconds[rank]),
+                  mean_seconds > 0 ? NumberText(seconds[rank] / mean_seconds) : "-"});
+    }
+    table.Add(std::move(row));
   }
   table.Print(out);
   if (!all && size > kFewRanks) {
@@ -89,7 +130,12 @@ void PrintRanks(const Plan& plan, bool all, std::ostream& out) {
   out << "balance: largest over mean compute " << (mean > 0 ? NumberText(most / mean) : "1.00")
       << "; all ranks together " << FlopsText(total) << ", intra "
       << BytesText(static_cast<double>(intra)) << ", inter "
-      << BytesText(static_cast<double>(inter)) << " per step\n\n";
+      << BytesText(static_cast<double>(inter)) << " per step\n";
+  if (mean_seconds > 0) {
+    out << "balance by the profile: largest over mean time of owners "
+        << NumberText(*std::max_element(seconds.begin(), seconds.end()) / mean_seconds) << "\n";
+  }
+  out << "\n";
 }
 
 void PrintMatrices(const Session& session, bool all, std::ostream& out) {
@@ -133,11 +179,16 @@ void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
                  "<trigger", "<after"});
     for (const std::int32_t index : ops) {
       const Op& op = plan.ops[index];
-      table.Add({absl::StrCat(index), KindName(op.kind),
-                 op.matrix < 0 ? "-" : plan.matrices[op.matrix].name, plan.groups[op.group].name,
-                 op.root < 0 ? "-" : absl::StrCat(op.root), std::string(Name(op.source)),
-                 std::string(Name(op.target)),
-                 op.bytes == 0 ? "-" : BytesText(static_cast<double>(op.bytes)),
+      const std::size_t matrices = MatricesOf(plan, op).size();
+      std::string matrix = op.matrix < 0 ? "-" : plan.matrices[op.matrix].name;
+      if (matrices > 1) absl::StrAppend(&matrix, " +", matrices - 1);
+      const Group& group = plan.groups[op.group];
+      const int part = group.PartOf(rank);
+      const std::int64_t bytes = IsCollective(op.kind) ? PayloadBytes(plan, op, rank) : 0;
+      table.Add({absl::StrCat(index), KindName(op.kind), matrix, group.PartName(part),
+                 op.root < 0 ? "-" : absl::StrCat(group.parts[part][op.root]),
+                 std::string(Name(op.source)), std::string(Name(op.target)),
+                 bytes == 0 ? "-" : BytesText(static_cast<double>(bytes)),
                  op.flops == 0 ? "-" : FlopsText(op.flops),
                  op.trigger == Trigger::kSubmitted ? "submit" : "step",
                  absl::StrJoin(op.after, " ")});
@@ -156,13 +207,17 @@ int PlanCommand(const Options& options) {
     return Complain(std::string(session.status().message()), kBadInput, options.error_fd);
   }
   const Plan& plan = session->plan;
+  const bool has_head = !options.json && options.plan_rank < 0;
+  if (session->costs && !session->costs->mismatch.empty() && !has_head) {
+    Complain("warning: " + session->costs->mismatch, 0);
+  }
   if (options.json) {
     std::cout << PlanToJson(plan) << "\n";
   } else if (options.plan_rank >= 0) {
     PrintLanes(plan, options.plan_rank, std::cout);
   } else {
     PrintHead(*session, std::cout);
-    PrintRanks(plan, options.all, std::cout);
+    PrintRanks(*session, options.all, std::cout);
     PrintMatrices(*session, options.all, std::cout);
   }
   return std::cout.flush() ? 0 : Complain("cannot write to stdout", kFailed);

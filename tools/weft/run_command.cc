@@ -1,11 +1,7 @@
 // `weft run`: real steps on a model's matrices.
 #include <algorithm>
-#include <exception>
 #include <iostream>
-#include <memory>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,81 +12,32 @@
 #include "tools/weft/output.h"
 #include "tools/weft/progress.h"
 #include "tools/weft/rank_run.h"
+#include "tools/weft/ranks.h"
 #include "tools/weft/report.h"
 #include "tools/weft/session.h"
 #include "tools/weft/status_macros.h"
 #include "tools/weft/verify.h"
-#include "weft/transport.h"
 
 namespace weft::tool {
 namespace {
 
-// All ranks as threads; the failure that came first.
 absl::Status RunLocal(const Session& session, RunReport& report) {
-  LocalTransportOptions options;
-  options.topology = session.settings.runtime.topology;
-  options.deadline = session.settings.runtime.deadline;
-  WEFT_ASSIGN_OR_RETURN(auto transports, CreateLocalTransports(options));
   Progress progress("steps", session.options.steps);
-  std::vector<RunReport> reports(transports.size());
-  std::mutex mutex;
-  absl::Status first;
-  const auto run = [&](std::size_t rank) {
-    const absl::Status status = RunRank(session, *transports[rank], reports[rank],
-                                        [&](int step) { progress.Advance(step); });
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (first.ok()) first = status;
-  };
-  std::vector<std::thread> others;
-  absl::Status started;
-  try {
-    for (std::size_t rank = 1; rank < transports.size(); ++rank) others.emplace_back(run, rank);
-  } catch (const std::exception& error) {
-    started = absl::ResourceExhaustedError(absl::StrCat("cannot start rank ", others.size() + 1,
-                                                        " of ", transports.size(),
-                                                        " as a thread: ", SentenceOf(error)));
-    // Those that have started would wait for the others.
-    transports[0]->Abort(started);
-  }
-  if (started.ok()) run(0);
-  for (std::thread& other : others) other.join();
+  std::vector<RunReport> reports(session.plan.topology.grid.size());
+  const absl::Status status =
+      RunAsThreads(session.settings.runtime.topology, session.settings.runtime.deadline,
+                   [&](Transport& transport) {
+                     return RunRank(session, transport, reports[transport.rank()],
+                                    [&](int step) { progress.Advance(step); });
+                   });
   report = std::move(reports[0]);
-  return started.ok() ? first : started;
-}
-
-absl::StatusOr<std::unique_ptr<Transport>> JoinOthers(const Session& session) {
-  GlooTransportOptions options;
-  options.rank = session.options.rank;
-  options.size = session.options.world;
-  options.store = session.options.store;
-  options.deadline = session.settings.runtime.deadline;
-  return CreateGlooTransport(options);
+  return status;
 }
 
 absl::Status RunOneOfSeveral(const Session& session, Transport& transport, RunReport& report) {
   std::optional<Progress> progress;
   if (transport.rank() == 0) progress.emplace("steps", session.options.steps);
   return RunRank(session, transport, report, [&](int step) { progress->Advance(step); });
-}
-
-// A store that is missing, no directory, or of an earlier run or another world; all else is the
-// network's or a peer's doing.
-bool IsBadStore(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsFailedPrecondition(status) ||
-         absl::IsInvalidArgument(status);
-}
-
-void WarnOfLinks(const Session& session) {
-  const Topology& topology = session.settings.runtime.topology;
-  if (topology.intra == Link{} && topology.inter == Link{} &&
-      topology.root_complex_gigabytes_per_second == 0) {
-    return;
-  }
-  const Options& options = session.options;
-  Complain(absl::StrCat("warning: --transport gloo runs over the real connections; the links of ",
-                        options.preset.empty() ? options.topology : "--preset " + options.preset,
-                        " are not emulated"),
-           0);
 }
 
 // The updated tensors that hold values which are not finite.
@@ -176,8 +123,7 @@ int RunCommand(const Options& options, const std::vector<std::string>& arguments
     return Complain(std::string(session.status().message()), kBadInput, options.error_fd);
   }
   const bool several = options.transport == "gloo";
-  const bool is_launched = options.error_fd >= 0;
-  if (several && options.rank <= 0 && !is_launched) WarnOfLinks(*session);
+  WarnOfLinks(options, session->plan.topology);
   if (several && options.rank < 0) {
     const auto outcome = LaunchRanks(arguments, session->plan.topology.grid.size());
     if (!outcome.ok()) return Complain(std::string(outcome.status().message()), kFailed);
@@ -186,7 +132,7 @@ int RunCommand(const Options& options, const std::vector<std::string>& arguments
   RunReport report;
   absl::Status status;
   if (several) {
-    const auto transport = JoinOthers(*session);
+    const auto transport = JoinOthers(session->options);
     if (!transport.ok()) {
       return Complain(std::string(transport.status().message()),
                       IsBadStore(transport.status()) ? kBadInput : kFailed, options.error_fd);

@@ -26,7 +26,14 @@ absl::Status RouteAndPlan(Session& session) {
         absl::StrCat(session.model.path, ": no tensor of it would be updated"));
   }
   session.specs = SpecsOf(session.model, session.routing, session.settings);
-  WEFT_ASSIGN_OR_RETURN(session.plan, PlanFor(session.specs, session.settings.runtime));
+  OwnershipOptions ownership;
+  if (!session.options.profile.empty()) {
+    WEFT_ASSIGN_OR_RETURN(
+        session.costs, CostsFor(session.options, session.specs, session.settings.runtime.topology));
+    ownership.batch_costs = session.costs->tables.batch_costs;
+    ownership.matrix_table = session.costs->tables.matrix_table;
+  }
+  WEFT_ASSIGN_OR_RETURN(session.plan, PlanFor(session.specs, session.settings.runtime, ownership));
   return absl::OkStatus();
 }
 
@@ -75,16 +82,6 @@ struct NamedFile {
   std::string path;
 };
 
-bool SameFile(const std::string& a, const std::string& b) {
-  std::error_code error;
-  if (std::filesystem::equivalent(a, b, error)) return true;
-  // Outputs need not exist yet.
-  const auto left = std::filesystem::weakly_canonical(a, error);
-  if (error) return false;
-  const auto right = std::filesystem::weakly_canonical(b, error);
-  return !error && left == right;
-}
-
 // Writing one would destroy another, or one is given in another's place.
 absl::Status CheckDistinct(const Session& session) {
   const Options& options = session.options;
@@ -118,6 +115,16 @@ absl::Status CheckDistinct(const Session& session) {
 
 }  // namespace
 
+bool SameFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  if (std::filesystem::equivalent(a, b, error)) return true;
+  // Outputs need not exist yet.
+  const auto left = std::filesystem::weakly_canonical(a, error);
+  if (error) return false;
+  const auto right = std::filesystem::weakly_canonical(b, error);
+  return !error && left == right;
+}
+
 absl::StatusOr<Session> PreparePlan(const Options& options) {
   Session session;
   session.options = options;
@@ -136,7 +143,7 @@ absl::StatusOr<Session> PrepareRun(const Options& options) {
   Session session;
   session.options = options;
   WEFT_ASSIGN_OR_RETURN(session.settings, SettingsOf(options));
-  WEFT_RETURN_IF_ERROR(CheckRunOptions(options, session.settings.runtime.topology));
+  WEFT_RETURN_IF_ERROR(CheckRankOptions(options, session.settings.runtime.topology));
   session.settings.runtime.deadline = absl::Seconds(options.deadline);
   session.settings.runtime.trace = !options.trace.empty();
   WEFT_ASSIGN_OR_RETURN(session.model, LoadModel(options.model));

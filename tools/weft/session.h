@@ -1,9 +1,12 @@
 // Everything that is known, loaded and checked before work begins.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/weft/costs.h"
 #include "tools/weft/gradients.h"
 #include "tools/weft/model.h"
 #include "tools/weft/options.h"
@@ -19,7 +22,8 @@ struct Session {
   Model model;
   Gradients gradients = Gradients::Seeded(0);
   Routing routing;
-  std::vector<MatrixSpec> specs;  // one per routed matrix, weights null
+  std::vector<MatrixSpec> specs;   // one per routed matrix, weights null
+  std::optional<PlanCosts> costs;  // with --profile
   Plan plan;
 };
 
@@ -28,5 +32,8 @@ absl::StatusOr<Session> PreparePlan(const Options& options);
 // For `weft run`: also that the options of a run make sense, that its outputs can be written and
 // that the ranks of this machine fit into its memory.
 absl::StatusOr<Session> PrepareRun(const Options& options);
+
+// Whether both paths lead to one file, which need not exist yet.
+bool SameFile(const std::string& a, const std::string& b);
 
 }  // namespace weft::tool

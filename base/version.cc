@@ -1,0 +1,7 @@
+#include "weft/version.h"
+
+namespace weft {
+
+std::string_view Version() { return WEFT_VERSION; }
+
+}  // namespace weft

@@ -1,0 +1,271 @@
+#include "weft/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "base/link_cost.h"
+
+namespace weft {
+namespace {
+
+base::Pattern PatternOf(OpKind kind) {
+  switch (kind) {
+    case OpKind::kAllReduce:
+    case OpKind::kVerdict:
+      return base::Pattern::kAllReduce;
+    case OpKind::kReduce:
+    case OpKind::kBroadcast:
+      return base::Pattern::kRooted;
+    default:
+      return base::Pattern::kScattered;
+  }
+}
+
+// The short side first.
+ComputeShape Oriented(ComputeShape shape) {
+  if (shape.rows > shape.cols) std::swap(shape.rows, shape.cols);
+  return shape;
+}
+
+double Aspect(const ComputeShape& shape) {
+  return std::log(static_cast<double>(shape.cols) / static_cast<double>(shape.rows));
+}
+
+// Seconds at `batch` from measurements at others, and whether it is one of them.
+std::pair<double, bool> AtBatch(const std::vector<std::pair<int, double>>& measured, int batch) {
+  const auto above = std::lower_bound(measured.begin(), measured.end(), std::pair(batch, 0.0));
+  if (above != measured.end() && above->first == batch) return {above->second, true};
+  if (above == measured.begin() || above == measured.end()) {
+    const auto& [nearest, seconds] = above == measured.end() ? measured.back() : measured.front();
+    return {seconds * batch / nearest, false};
+  }
+  const auto& [low, low_seconds] = *std::prev(above);
+  const auto& [high, high_seconds] = *above;
+  const double part = static_cast<double>(batch - low) / (high - low);
+  return {low_seconds + part * (high_seconds - low_seconds), false};
+}
+
+// How often a payload passes a root complex that a ring passes `passes` times: as the local
+// transport emulates it.
+int Passes(OpKind kind, int passes, int ranks) {
+  switch (kind) {
+    case OpKind::kGather:
+    case OpKind::kScatter:
+      return 1;
+    case OpKind::kReduce:
+    case OpKind::kBroadcast:
+      return std::min(passes, ranks - 1);
+    default:
+      return passes;
+  }
+}
+
+}  // namespace
+
+std::string_view Name(CostSource source) {
+  switch (source) {
+    case CostSource::kMeasured:
+      return "measured";
+    case CostSource::kInterpolated:
+      return "interpolated";
+    case CostSource::kAnalytic:
+      return "analytic";
+  }
+  return "invalid";
+}
+
+CostModel::CostModel(const Topology& topology, const AnalyticRates& rates)
+    : topology_(topology),
+      resources_(SharedResources(topology)),
+      rates_(rates),
+      described_("analytic model (no profile)") {}
+
+CostModel::CostModel(CostProfile profile, const Topology& topology, const AnalyticRates& rates)
+    : topology_(topology), resources_(SharedResources(topology)), rates_(rates), measured_(true) {
+  described_ = absl::StrCat("measured ", profile.measured_at, " on ", profile.fingerprint.device);
+  std::map<ComputeShape, Measured> shapes;
+  for (const ComputeSample& sample : profile.compute) {
+    Measured& measured = shapes[sample.shape];
+    measured.shape = sample.shape;
+    measured.flops = sample.flops;
+    measured.seconds_by_batch.emplace_back(sample.batch, sample.seconds);
+  }
+  for (auto& [shape, measured] : shapes) {
+    std::sort(measured.seconds_by_batch.begin(), measured.seconds_by_batch.end());
+    shapes_.push_back(std::move(measured));
+  }
+  for (const CollectiveCost& cost : profile.collectives) {
+    collectives_[{cost.kind, cost.group}][cost.ranks] = cost.fit;
+  }
+}
+
+std::string CostModel::Describe() const { return described_; }
+
+const CostModel::Measured* CostModel::Find(const ComputeShape& shape) const {
+  const auto it =
+      std::lower_bound(shapes_.begin(), shapes_.end(), shape,
+                       [](const Measured& m, const ComputeShape& s) { return m.shape < s; });
+  return it != shapes_.end() && it->shape == shape ? &*it : nullptr;
+}
+
+std::optional<double> CostModel::ByFlops(const ComputeWork& work, int batch,
+                                         std::optional<DType> dtype) const {
+  const Measured* below = nullptr;
+  const Measured* above = nullptr;
+  const double aspect = Aspect(work.shape);
+  const auto distance = [&](const Measured& m) { return std::abs(Aspect(m.shape) - aspect); };
+  for (const Measured& m : shapes_) {
+    if (m.shape.kind != work.shape.kind || (dtype && m.shape.dtype != *dtype)) continue;
+    if (m.flops <= work.flops &&
+        (below == nullptr ||
+         std::pair(-m.flops, distance(m)) < std::pair(-below->flops, distance(*below)))) {
+      below = &m;
+    }
+    if (m.flops >= work.flops &&
+        (above == nullptr ||
+         std::pair(m.flops, distance(m)) < std::pair(above->flops, distance(*above)))) {
+      above = &m;
+    }
+  }
+  if (below == nullptr && above == nullptr) return std::nullopt;
+  const auto rate = [&](const Measured& m) {
+    return m.flops * batch / AtBatch(m.seconds_by_batch, batch).first;
+  };
+  double flops_per_second = 0;
+  if (below == nullptr || above == nullptr || below->flops == above->flops) {
+    flops_per_second = rate(below != nullptr ? *below : *above);
+  } else {
+    const double part = std::log(work.flops / below->flops) / std::log(above->flops / below->flops);
+    flops_per_second = rate(*below) + part * (rate(*above) - rate(*below));
+  }
+  return work.flops * batch / flops_per_second;
+}
+
+CostEstimate CostModel::Compute(const ComputeWork& asked, int batch) const {
+  ComputeWork work = asked;
+  work.shape = Oriented(work.shape);
+  if (work.shape.rows <= 0) return {0, CostSource::kAnalytic};
+  if (const Measured* known = Find(work.shape)) {
+    const auto [seconds, exact] = AtBatch(known->seconds_by_batch, batch);
+    return {seconds, exact ? CostSource::kMeasured : CostSource::kInterpolated};
+  }
+  // Without FLOPs there is nothing to compare by.
+  if (work.flops > 0) {
+    for (const std::optional<DType> dtype : {std::optional(work.shape.dtype), {}}) {
+      if (const std::optional<double> seconds = ByFlops(work, batch, dtype)) {
+        return {*seconds, CostSource::kInterpolated};
+      }
+    }
+  }
+  const double per_matrix =
+      std::max(work.flops / rates_.flops_per_second, work.bytes / rates_.bytes_per_second);
+  return {work.launches * rates_.launch_seconds + batch * per_matrix, CostSource::kAnalytic};
+}
+
+CostEstimate CostModel::Collective(OpKind kind, GroupClass group, int ranks, double bytes) const {
+  if (ranks < 2) return {0, CostSource::kAnalytic};
+  const base::Pattern pattern = PatternOf(kind);
+  // A verdict is an all-reduce.
+  const OpKind measured_as = kind == OpKind::kVerdict ? OpKind::kAllReduce : kind;
+  if (const auto it = collectives_.find({measured_as, group}); it != collectives_.end()) {
+    const auto ratio = [&](int other) {
+      return std::abs(std::log(static_cast<double>(other) / ranks));
+    };
+    auto best = it->second.begin();
+    for (auto fit = it->second.begin(); fit != it->second.end(); ++fit) {
+      if (ratio(fit->first) < ratio(best->first)) best = fit;
+    }
+    const auto& [measured_ranks, fit] = *best;
+    if (measured_ranks == ranks) return {fit.Seconds(bytes), CostSource::kMeasured};
+    // One second of latency, and one second for the payload.
+    const Link latency{1e6, 0}, bandwidth{0, 1};
+    const auto growth = [&](double payload, const Link& link) {
+      return base::CollectiveSeconds(pattern, ranks, payload, link) /
+             base::CollectiveSeconds(pattern, measured_ranks, payload, link);
+    };
+    const double at_zero = fit.Seconds(0);
+    return {at_zero * growth(0, latency) + (fit.Seconds(bytes) - at_zero) * growth(1e9, bandwidth),
+            CostSource::kInterpolated};
+  }
+  return {AnalyticCollective(kind, group, ranks, bytes), CostSource::kAnalytic};
+}
+
+double CostModel::AnalyticCollective(OpKind kind, GroupClass group, int ranks, double bytes) const {
+  const base::Pattern pattern = PatternOf(kind);
+  const ProcessGrid& grid = topology_.grid;
+  std::vector<int> members = group == GroupClass::kWorld   ? grid.World()
+                             : group == GroupClass::kIntra ? grid.Intra(0)
+                                                           : grid.Inter(0);
+  // A larger group than there is has only links.
+  if (ranks < static_cast<int>(members.size())) members.resize(ranks);
+  const bool spans = group == GroupClass::kInter || (group == GroupClass::kWorld && grid.nodes > 1);
+  const bool inside = group != GroupClass::kInter && grid.ranks_per_node > 1;
+  double seconds = 0;
+  if (spans) seconds = base::CollectiveSeconds(pattern, ranks, bytes, topology_.inter);
+  if (inside || !spans) {
+    seconds = std::max(seconds, base::CollectiveSeconds(pattern, ranks, bytes, topology_.intra));
+  }
+  if (members.size() < 2) return seconds;
+  for (const ResourceUse& use : ResourcesOf(topology_, members)) {
+    const SharedResource& resource = resources_[use.resource];
+    if (resource.kind != SharedResource::Kind::kRootComplex) continue;
+    seconds = std::max(
+        seconds, base::CollectiveSeconds(pattern, ranks, bytes * Passes(kind, use.passes, ranks),
+                                         resource.link));
+  }
+  return seconds;
+}
+
+BatchTables MakeBatchTables(const CostModel& model,
+                            absl::Span<const std::optional<OwnedWork>> matrices) {
+  BatchTables tables;
+  using Key = std::tuple<ComputeShape, double, double, int, bool>;
+  std::map<Key, std::int32_t> known;
+  for (const std::optional<OwnedWork>& matrix : matrices) {
+    if (!matrix) {
+      tables.matrix_table.push_back(-1);
+      continue;
+    }
+    const ComputeWork& work = matrix->work;
+    const auto [place, is_new] = known.emplace(
+        Key{Oriented(work.shape), work.flops, work.bytes, work.launches, matrix->batches},
+        static_cast<std::int32_t>(tables.batch_costs.size()));
+    tables.matrix_table.push_back(place->second);
+    if (!is_new) continue;
+    std::vector<double> costs;
+    for (int batch = 1; batch <= (matrix->batches ? kLargestBatch : 1); ++batch) {
+      costs.push_back(model.Compute(work, batch).seconds);
+    }
+    const CostSource source = model.Compute(work, 1).source;
+    tables.batch_costs.push_back(std::move(costs));
+    tables.table_source.push_back(source);
+    tables.source = std::max(tables.source, source);
+  }
+  return tables;
+}
+
+std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables) {
+  std::vector<double> seconds(plan.topology.grid.size(), 0);
+  std::map<std::pair<std::int32_t, std::int32_t>, int> owned;  // by rank and table
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    const std::int32_t owner = plan.matrices[m].owner, table = tables.matrix_table[m];
+    if (owner >= 0 && table >= 0) ++owned[{owner, table}];
+  }
+  for (const auto& [key, count] : owned) {
+    const std::vector<double>& batch = tables.batch_costs[key.second];
+    std::vector<double> cheapest(count + 1, 0.0);
+    for (int left = 1; left <= count; ++left) {
+      cheapest[left] = std::numeric_limits<double>::infinity();
+      for (int b = 1; b <= std::min(left, static_cast<int>(batch.size())); ++b) {
+        cheapest[left] = std::min(cheapest[left], cheapest[left - b] + batch[b - 1]);
+      }
+    }
+    seconds[key.first] += cheapest[count];
+  }
+  return seconds;
+}
+
+}  // namespace weft
