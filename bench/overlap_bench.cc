@@ -21,12 +21,11 @@ namespace {
 
 constexpr int kSide = 128;
 constexpr double kSideRatio = 20;  // stands for a real side of 2560
-constexpr int kProducts = 15;      // of five iterations of plain NS
 constexpr std::uint16_t kOne = 0x3f80;
 
 struct Settings {
-  int matrices = 24, steps = 4;
-  double slowdown = 10;
+  int matrices = 24, steps = 3;
+  double slowdown = 12;
   double teraflops = 100;  // of the device that is emulated
   std::string trace;
 
@@ -47,13 +46,14 @@ constexpr Model kModels[] = {
 };
 
 struct Work {
+  bool updates_first = false;
   double flops_per_second = 0;  // of NS; 0: no time
   double forward_seconds = 0, backward_seconds = 0;
 };
 
 void Commit(EmulatedRank& rank, const Model& model, const Settings& settings, const Work& work,
             const RuntimeOptions& options) {
-  rank.device = std::make_unique<PacedDevice>(work.flops_per_second);
+  rank.device = std::make_unique<PacedDevice>(work.flops_per_second, work.updates_first);
   rank.memory.assign(static_cast<std::size_t>(settings.matrices + 1) * kSide * kSide, kOne);
   rank.runtime = *Runtime::Create(options, *rank.device, *rank.transport);
   for (int m = 0; m < settings.matrices; ++m) {
@@ -103,9 +103,11 @@ std::vector<Nanos> Train(EmulatedRank& rank, const Settings& settings, const Wor
   return ends;
 }
 
+// Of a step.
 struct Seconds {
-  double measured = 0;  // mean of the steps after the first two, slowest rank
-  double predicted = 0;
+  double measured = 0;   // median, slowest rank
+  double predicted = 0;  // by links and device alone
+  double verdict = 0;    // predicted: from the end of backward to the verdict
 };
 
 Seconds StepSeconds(const Model& model, const Settings& settings, const Topology& topology,
@@ -114,29 +116,32 @@ Seconds StepSeconds(const Model& model, const Settings& settings, const Topology
   options.topology = topology;
   options.trace = !trace.empty();
   EmulatedWorld world(topology);
-  constexpr int kWarmUp = 2;
   std::vector<double> by_rank(topology.grid.size());
   world.OnAll([&](int r, EmulatedRank& rank) {
     Commit(rank, model, settings, work, options);
-    const std::vector<Nanos> ends = Train(rank, settings, work, kWarmUp + settings.steps);
-    by_rank[r] = 1e-9 * static_cast<double>(ends.back() - ends[kWarmUp - 1]) / settings.steps;
+    const std::vector<Nanos> ends = Train(rank, settings, work, 1 + settings.steps);
+    std::vector<Nanos> steps;
+    for (int i = 0; i < settings.steps; ++i) steps.push_back(ends[i + 1] - ends[i]);
+    std::sort(steps.begin(), steps.end());
+    by_rank[r] = 1e-9 * static_cast<double>(steps[steps.size() / 2]);
     if (!trace.empty()) WEFT_CHECK(rank.runtime->WriteTrace(trace).ok());
   });
   TimelineOptions timeline;
   timeline.topology = topology;
   timeline.forward_seconds = work.forward_seconds;
   timeline.backward_seconds = work.backward_seconds;
-  timeline.compute_pieces = kProducts;
-  timeline.steps = kWarmUp + settings.steps;
+  timeline.updates_first = work.updates_first;
+  timeline.steps = 1 + settings.steps;
   if (work.flops_per_second > 0) {
     timeline.compute_seconds = [&](const Op& op) {
       return op.kind == OpKind::kOrthogonalize ? op.flops / work.flops_per_second : 0.0;
     };
   }
-  const std::vector<double> ends =
-      TimelineOf(world.ranks()[0].runtime->plan(), timeline).backward_end;
+  const Timeline times = TimelineOf(world.ranks()[0].runtime->plan(), timeline);
+  const std::size_t last = times.backward_end.size() - 1;
   return {*std::max_element(by_rank.begin(), by_rank.end()),
-          (ends.back() - ends[kWarmUp - 1]) / settings.steps};
+          times.backward_end[last] - times.backward_end[last - 1],
+          times.verdict_end[last] - times.backward_end[last]};
 }
 
 void Measure(const Model& model, const Settings& settings) {
@@ -147,25 +152,33 @@ void Measure(const Model& model, const Settings& settings) {
   free_links.grid = links.grid;
 
   const Seconds communication = StepSeconds(model, settings, links, {}, "");
-  // Plain NS executes 20 m^3 FLOPs in five iterations; each rank owns as many matrices.
+  // Plain NS executes 20 m^3 FLOPs in five iterations; all ranks own equally many matrices.
   const double ns = 20.0 * kSide * kSide * kSide / settings.FlopsPerSecond() * settings.matrices /
                     links.grid.size();
   const double layer = (communication.predicted - ns) / settings.matrices;
   WEFT_CHECK(layer > 0) << "NS alone takes longer than communication";
-  const Work work = {settings.FlopsPerSecond(), layer / 3, 2 * layer / 3};
+  Work work = {false, settings.FlopsPerSecond(), layer / 3, 2 * layer / 3};
   const Seconds compute = StepSeconds(model, settings, free_links, work, "");
-  const std::string trace =
-      settings.trace.empty() ? "" : absl::StrCat(settings.trace, ".", model.name, ".json");
-  const Seconds both = StepSeconds(model, settings, links, work, trace);
-  const auto ratio = [&](double Seconds::*which) {
-    return both.*which / std::max(compute.*which, communication.*which);
-  };
-  std::printf("%-11s %6.1f %6.1f %6.1f  %9.1f %9.1f %9.1f %6.3f  %9.1f %9.1f %9.1f %6.3f\n",
-              model.name, 1e3 * layer * settings.matrices / 3, 2e3 * layer * settings.matrices / 3,
-              1e3 * ns, 1e3 * compute.measured, 1e3 * communication.measured, 1e3 * both.measured,
-              ratio(&Seconds::measured), 1e3 * compute.predicted, 1e3 * communication.predicted,
-              1e3 * both.predicted, ratio(&Seconds::predicted));
-  std::fflush(stdout);
+  for (const bool updates_first : {false, true}) {
+    work.updates_first = updates_first;
+    const char* const shared = updates_first ? "NS first" : "equally";
+    const std::string trace =
+        settings.trace.empty()
+            ? ""
+            : absl::StrCat(settings.trace, model.name, updates_first ? "-ns-first" : "", ".json");
+    const Seconds both = StepSeconds(model, settings, links, work, trace);
+    const auto ratio = [&](double Seconds::*which) {
+      return both.*which / std::max(compute.*which, communication.*which);
+    };
+    std::printf(
+        "%-10s %-8s %6.1f %6.1f %6.1f %8.1f %8.1f %7.1f %6.3f %8.1f %8.1f %7.1f %6.3f %8.1f\n",
+        model.name, shared, 1e3 * layer * settings.matrices / 3,
+        2e3 * layer * settings.matrices / 3, 1e3 * ns, 1e3 * compute.measured,
+        1e3 * communication.measured, 1e3 * both.measured, ratio(&Seconds::measured),
+        1e3 * compute.predicted, 1e3 * communication.predicted, 1e3 * both.predicted,
+        ratio(&Seconds::predicted), 1e3 * both.verdict);
+    std::fflush(stdout);
+  }
 }
 
 int Main(int argc, char** argv) {
@@ -178,12 +191,15 @@ int Main(int argc, char** argv) {
   app.add_option("--trace", settings.trace, "begin of the traces' names");
   CLI11_PARSE(app, argc, argv);
 
-  std::printf("%d matrices of %d x %d bf16 on 2 nodes x 2 ranks, mean of %d steps, ms\n",
-              settings.matrices, kSide, kSide, settings.steps);
-  std::printf("%-11s %20s  %36s  %36s\n", "", "------ compute -----",
-              "-------------- measured ------------", "----- by links and device alone ----");
-  std::printf("%-11s %6s %6s %6s  %9s %9s %9s %6s  %9s %9s %9s %6s\n", "layout", "fwd", "bwd", "NS",
-              "compute", "comm", "both", "ratio", "compute", "comm", "both", "ratio");
+  std::printf(
+      "Steps of training: %d matrices of %d x %d bf16 on 2 nodes x 2 ranks; median of %d steps, "
+      "ms\n",
+      settings.matrices, kSide, kSide, settings.steps);
+  std::printf("%-10s %-8s %20s %32s %41s\n", "", "device", "------ compute -----",
+              "----------- measured -----------", "------- by links and device alone -------");
+  std::printf("%-10s %-8s %6s %6s %6s %8s %8s %7s %6s %8s %8s %7s %6s %8s\n", "layout", "shared",
+              "fwd", "bwd", "NS", "compute", "comm", "both", "ratio", "compute", "comm", "both",
+              "ratio", "verdict");
   for (const Model& model : kModels) Measure(model, settings);
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "bench/plan_timeline.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -14,6 +15,9 @@ namespace {
 
 constexpr int kTrainer = kLaneCount;
 constexpr int kQueues = kLaneCount + 1;
+// In which the device serves who shares it.
+constexpr double kPieceSeconds = 0.5e-3;
+constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
 struct Task {
   const Op* op = nullptr;  // null: the trainer's
@@ -62,11 +66,16 @@ class Run {
     }
     Timeline timeline;
     timeline.backward_end.resize(options_.steps);
+    timeline.verdict_end.resize(options_.steps);
     timeline.delivered.resize(options_.steps);
     for (const Task& task : tasks_) {
       WEFT_CHECK(task.done) << "a validated plan has no cycle";
-      double& last = (task.op == nullptr ? timeline.backward_end : timeline.delivered)[task.step];
-      last = std::max(last, 1e-9 * static_cast<double>(task.end));
+      const double end = 1e-9 * static_cast<double>(task.end);
+      const auto note = [&](std::vector<double>& by_step) {
+        by_step[task.step] = std::max(by_step[task.step], end);
+      };
+      note(task.op == nullptr ? timeline.backward_end : timeline.delivered);
+      if (task.op != nullptr && task.op->kind == OpKind::kVerdict) note(timeline.verdict_end);
     }
     return timeline;
   }
@@ -82,6 +91,14 @@ class Run {
     for (const int rank : task.ranks) queues_[rank * kQueues + task.queue].push_back(id);
     tasks_.push_back(std::move(task));
     return id;
+  }
+
+  // The last of them.
+  int AddInPieces(Task task) {
+    const int pieces = std::max(1, static_cast<int>(std::ceil(task.seconds / kPieceSeconds)));
+    task.seconds /= pieces;
+    for (int piece = 1; piece < pieces; ++piece) Add(task);
+    return Add(std::move(task));
   }
 
   void AddStep(int step) {
@@ -112,10 +129,10 @@ class Run {
     for (int m = 0; m < matrices; ++m) {
       Task task = layer(options_.forward_seconds);
       if (step > 0) task.after.push_back(previous_.delivers[rank][m]);
-      Add(std::move(task));
+      AddInPieces(std::move(task));
     }
     for (int m = matrices - 1; m >= 0; --m) {
-      now.backward[rank][m] = Add(layer(options_.backward_seconds));
+      now.backward[rank][m] = AddInPieces(layer(options_.backward_seconds));
     }
   }
 
@@ -154,11 +171,7 @@ class Run {
       // Weights stay as they are until the trainer has read them.
       if (op.target == Slot::kWeight) wait(now.backward[rank][0]);
     }
-    if (task.seconds > 0) {
-      task.seconds /= options_.compute_pieces;
-      for (int piece = 1; piece < options_.compute_pieces; ++piece) Add(task);
-    }
-    const int added = Add(std::move(task));
+    const int added = AddInPieces(std::move(task));
     for (const int rank : ranks) {
       now.ops[rank][id] = added;
       for (const std::int32_t m : MatricesOf(plan_, op)) {
@@ -168,29 +181,34 @@ class Run {
     }
   }
 
-  // The task that comes first of those that could run; none is left where it returns false.
+  // Runs the task that begins first of those that can; false where none is left.
   bool RunNext() {
     int next = -1;
-    Nanos soonest = std::numeric_limits<Nanos>::max();
+    // Begin, what goes before what begins with it, arrival, and place in the plan.
+    std::array<Nanos, 4> soonest = {kNever, 0, 0, 0};
     for (std::size_t q = 0; q < queues_.size(); ++q) {
       if (heads_[q] == queues_[q].size()) continue;
       const int id = queues_[q][heads_[q]];
-      const Nanos arrival = Arrival(tasks_[id]);
-      if (arrival < soonest || (arrival == soonest && id < next)) {
-        soonest = arrival;
-        next = id;
-      }
+      const Task& task = tasks_[id];
+      const Nanos arrival = Arrival(task);
+      if (arrival == kNever) continue;
+      const Nanos begin =
+          task.seconds > 0 ? std::max(arrival, device_free_[task.ranks[0]]) : arrival;
+      const bool yields = options_.updates_first && task.queue == kTrainer;
+      const std::array<Nanos, 4> key = {begin, yields ? 1 : 0, arrival, id};
+      if (key >= soonest) continue;
+      soonest = key;
+      next = id;
     }
     if (next < 0) return false;
     Task& task = tasks_[next];
     if (task.op != nullptr && IsCollective(task.op->kind) && task.ranks.size() > 1) {
-      task.end = links_.Book(WireOf(task), task.ranks, soonest);
+      task.end = links_.Book(WireOf(task), task.ranks, soonest[0]);
     } else {
-      Nanos& free = device_free_[task.ranks[0]];
-      task.end = soonest;
+      task.end = soonest[0];
       if (task.seconds > 0) {
-        free = task.end =
-            std::max(soonest, free) + static_cast<Nanos>(std::llround(1e9 * task.seconds));
+        task.end += static_cast<Nanos>(std::llround(1e9 * task.seconds));
+        device_free_[task.ranks[0]] = task.end;
       }
     }
     task.done = true;
@@ -200,7 +218,6 @@ class Run {
 
   // When the last of what it waits for is over; never, where that has not run.
   Nanos Arrival(const Task& task) const {
-    constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
     Nanos arrival = 0;
     const int id = static_cast<int>(&task - tasks_.data());
     for (const int rank : task.ranks) {

@@ -88,7 +88,7 @@ Variant Make(const Topology& topology, const Settings& settings, bool one_group)
   options.topology = topology;
   if (one_group) {
     for (int m = 0; m < settings.matrices; ++m) {
-      options.owners.push_back(m % settings.nodes * settings.ranks_per_node);
+      options.ownership.owners.push_back(m % settings.nodes * settings.ranks_per_node);
     }
   }
   Variant variant;

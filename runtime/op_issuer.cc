@@ -27,11 +27,6 @@ absl::StatusOr<std::unique_ptr<OpIssuer>> OpIssuer::Create(Device& device, const
 absl::Status OpIssuer::PrepareKernels() {
   by_matrix_.assign(specs_.size(), nullptr);
   // Matrices (or batches of one size) of one shape and one set of options share a prepared run.
-  const auto same = [](const NewtonSchulzOptions& a, const NewtonSchulzOptions& b) {
-    return a.coefficients.triples == b.coefficients.triples && a.iterations == b.iterations &&
-           a.operand_type == b.operand_type && a.segments == b.segments &&
-           a.norm_floor == b.norm_floor && a.clamp_to_floor == b.clamp_to_floor;
-  };
   const auto batch_of = [&](std::int32_t m) {
     const std::int32_t batch = plan_.matrices[m].batch;
     return batch < 0 ? std::int64_t{1} : static_cast<std::int64_t>(plan_.sets[batch].size());
@@ -49,7 +44,7 @@ absl::Status OpIssuer::PrepareKernels() {
           return known.rows == spec.rows && known.cols == spec.cols &&
                  batch_of(other) == batch_of(op.matrix) &&
                  known.padding_rows == spec.padding_rows && known.row_blocks == spec.row_blocks &&
-                 same(std::get<MuonOptions>(known.rule).newton_schulz, options);
+                 std::get<MuonOptions>(known.rule).newton_schulz == options;
         });
     if (found != representative.end()) {
       by_matrix_[op.matrix] = by_matrix_[*found];

@@ -22,6 +22,7 @@
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
+#include "weft/work.h"
 
 namespace weft::runtime {
 namespace {
@@ -157,12 +158,13 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   if (options.owner_time_limit < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("owner_time_limit must not be negative");
   }
-  if (options.owner_state_bytes_cap < 0) {
-    return absl::InvalidArgumentError("owner_state_bytes_cap must not be negative");
+  if (options.ownership.state_bytes_cap < 0) {
+    return absl::InvalidArgumentError("ownership.state_bytes_cap must not be negative");
   }
-  const double factor = options.inter_group_factor;
+  const double factor = options.ownership.inter_group_factor;
   if (!std::isfinite(factor) || (factor != 0 && factor < 1)) {
-    return absl::InvalidArgumentError("inter_group_factor must be 0 (none), or 1 or more");
+    return absl::InvalidArgumentError(
+        "ownership.inter_group_factor must be 0 (none), or 1 or more");
   }
   if (options.deadline <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("deadline must be positive");
@@ -260,6 +262,49 @@ void CompleteSpec(MatrixSpec& spec, int world) {
   }
 }
 
+namespace {
+
+// Where the options have no tables of batches of their own.
+absl::Status AddCosts(const std::vector<MatrixSpec>& specs, const RuntimeOptions& options,
+                      OwnershipOptions& ownership) {
+  if (!ownership.batch_costs.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
+  BatchTables tables = MakeBatchTables(
+      options.costs != nullptr ? *options.costs : CostModel(options.topology), work);
+  ownership.batch_costs = std::move(tables.batch_costs);
+  ownership.matrix_table = std::move(tables.matrix_table);
+  return absl::OkStatus();
+}
+
+// Nothing where the trainer tells no layers apart.
+std::vector<std::int32_t> LayersOf(const std::vector<MatrixSpec>& specs) {
+  std::vector<std::int32_t> layers;
+  bool several = false;
+  for (const MatrixSpec& spec : specs) {
+    layers.push_back(spec.layer);
+    several = several || spec.layer != specs.front().layer;
+  }
+  return several ? layers : std::vector<std::int32_t>{};
+}
+
+// The costs of batches of each matrix, as text; empty for one that has none.
+std::vector<std::string> CostTexts(const std::vector<MatrixSpec>& specs,
+                                   const RuntimeOptions& options) {
+  OwnershipOptions ownership = options.ownership;
+  std::vector<std::string> texts(specs.size());
+  // What is wrong with the specs is for MakePlanRequest() to say.
+  if (!AddCosts(specs, options, ownership).ok()) return texts;
+  for (std::size_t i = 0; i < std::min(specs.size(), ownership.matrix_table.size()); ++i) {
+    const std::int32_t table = ownership.matrix_table[i];
+    if (table < 0 || table >= static_cast<std::int32_t>(ownership.batch_costs.size())) continue;
+    texts[i] = List(ownership.batch_costs[table],
+                    [](std::string* out, double cost) { absl::StrAppend(out, Exact(cost)); });
+  }
+  return texts;
+}
+
+}  // namespace
+
 absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs,
                                             const RuntimeOptions& options) {
   PlanRequest request;
@@ -268,9 +313,10 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.strict = options.strict;
   request.check_gradients = true;
   request.limits = options.limits;
-  request.ownership.state_bytes_cap = options.owner_state_bytes_cap;
-  request.ownership.inter_group_factor = options.inter_group_factor;
-  request.ownership.owners = options.owners;
+  request.ownership = options.ownership;
+  WEFT_RETURN_IF_ERROR(AddCosts(specs, options, request.ownership));
+  if (request.ownership.layers.empty()) request.ownership.layers = LayersOf(specs);
+  std::vector<const NewtonSchulzOptions*> runs;  // different ones so far
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
     PlanMatrix matrix;
@@ -290,6 +336,10 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
                               update::MakeRecipe(ns, block.rows, spec.cols, advisor));
         matrix.flops += recipe.Cost().symmetric_flops;
       }
+      const auto run =
+          std::find_if(runs.begin(), runs.end(), [&](const auto* known) { return *known == ns; });
+      matrix.ns_run = static_cast<std::int32_t>(run - runs.begin());
+      if (run == runs.end()) runs.push_back(&ns);
       const std::string& warning = advisor.Warning(ns);
       if (!warning.empty()) matrix.warnings.push_back(warning);
     } else if (std::holds_alternative<AdamWOptions>(spec.rule)) {
@@ -331,15 +381,18 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "piece_bytes", options.limits.piece_bytes);
   Add(fields, "buffer_bytes", options.limits.buffer_bytes);
   Add(fields, "owner_solver", View(Name(options.owner_solver)));
-  Add(fields, "owner_state_bytes_cap", options.owner_state_bytes_cap);
-  Add(fields, "inter_group_factor", Exact(options.inter_group_factor));
-  Add(fields, "owners", List(options.owners));
+  Add(fields, "ownership.state_bytes_cap", options.ownership.state_bytes_cap);
+  Add(fields, "ownership.inter_group_factor", Exact(options.ownership.inter_group_factor));
+  Add(fields, "ownership.owners", List(options.ownership.owners, absl::AlphaNumFormatter()));
+  Add(fields, "ownership.layers", List(options.ownership.layers, absl::AlphaNumFormatter()));
   Add(fields, "missing_gradient", View(Name(options.missing_gradient)));
   Add(fields, "non_finite", View(Name(options.non_finite)));
   Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));
   Add(fields, "trace", Text(options.trace));
   std::vector<std::string> lines = {absl::StrJoin(fields, separator)};
-  for (const MatrixSpec& spec : specs) {
+  const std::vector<std::string> costs = CostTexts(specs, options);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const MatrixSpec& spec = specs[i];
     fields = {absl::StrCat("matrix '", spec.name, "'")};
     Add(fields, "rows", spec.rows);
     Add(fields, "cols", spec.cols);
@@ -351,6 +404,7 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
     Add(fields, "gradient", View(Name(spec.gradient)));
     Add(fields, "layer", spec.layer);
     Describe(spec.rule, fields);
+    Add(fields, "batch costs", costs[i]);
     lines.push_back(absl::StrJoin(fields, separator));
   }
   return lines;
@@ -388,8 +442,8 @@ absl::Status CompareManifests(const std::vector<std::string>& manifests) {
 
 namespace weft {
 
-absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices, const RuntimeOptions& options,
-                             const OwnershipOptions& ownership) {
+absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
+                             const RuntimeOptions& options) {
   WEFT_RETURN_IF_ERROR(runtime::CheckOptions(options));
   const int world = options.topology.grid.size();
   std::vector<MatrixSpec> specs = matrices;

@@ -49,6 +49,7 @@ class Digest {
     Add(matrix.rule);
     Add(matrix.state_bytes_per_element);
     Add(matrix.flops);
+    Add(matrix.ns_run);
     Add(matrix.shard_rows);
     Add(matrix.owner);
     Add(matrix.bucket);

@@ -97,7 +97,7 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
 void FormBatches(Plan& plan, const OwnershipOptions& options) {
   if (options.batch_costs.empty()) return;
   using Key = std::tuple<decltype(PathKey(plan, plan.matrices[0])), std::int32_t, std::int32_t,
-                         std::int32_t, std::int64_t, std::int64_t>;
+                         std::int32_t, std::int32_t, std::int64_t, std::int64_t>;
   std::map<Key, std::vector<std::int32_t>> alike;
   for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
     const auto m = static_cast<std::int32_t>(i);
@@ -107,7 +107,8 @@ void FormBatches(Plan& plan, const OwnershipOptions& options) {
     if (matrix.rule != RuleKind::kMuon || path == PathKind::kGather) continue;
     const std::int32_t table = options.matrix_table[m];
     if (table < 0 || table >= static_cast<std::int32_t>(options.batch_costs.size())) continue;
-    alike[{PathKey(plan, matrix), matrix.bucket, matrix.owner, table, matrix.rows, matrix.cols}]
+    alike[{PathKey(plan, matrix), matrix.bucket, matrix.owner, table, matrix.ns_run, matrix.rows,
+           matrix.cols}]
         .push_back(m);
   }
   for (const auto& [key, matrices] : alike) {

@@ -78,7 +78,8 @@ absl::Status CheckSets(const Plan& plan) {
       if ((batch ? matrix.batch : matrix.bucket) != index || matrix.owner != first.owner ||
           matrix.layout != first.layout || matrix.rule != first.rule ||
           matrix.gradient != first.gradient || matrix.dtype != first.dtype ||
-          (batch && (matrix.rows != first.rows || matrix.cols != first.cols))) {
+          (batch && (matrix.rows != first.rows || matrix.cols != first.cols ||
+                     matrix.ns_run != first.ns_run))) {
         return InvalidPlan("matrix '", matrix.name, "' does not fit into set ", s, " with '",
                            first.name, "'");
       }

@@ -14,8 +14,8 @@ namespace weft {
 struct OwnershipOptions {
   // batch_costs[t][b - 1]: cost of one batch of b matrices of table t, in one unit for all tables
   // (seconds, say); larger batches are not run. matrix_table[m] is the table of matrix m; matrices
-  // of one table and shape may run as one batch, so their rule must be the same. Empty: a matrix
-  // costs its FLOPs, alone or not, and there are no batches.
+  // of one table, shape and PlanMatrix::ns_run may run as one batch. Empty: a matrix costs its
+  // FLOPs, alone or not, and there are no batches.
   std::vector<std::vector<double>> batch_costs;
   std::vector<std::int32_t> matrix_table;
   // Layer of each matrix, any numbers; those of one layer get owners in different inter groups as

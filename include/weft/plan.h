@@ -157,6 +157,9 @@ struct PlanMatrix {
   std::int64_t state_bytes_per_element = 4;
   // Cost of one whole update in FLOPs: what owners are balanced by.
   double flops = 0;
+  // Muon: which Newton-Schulz it runs, any number. Matrices with different ones never share a
+  // batch.
+  std::int32_t ns_run = 0;
   // Sharded only: rows held by each rank of the world, sum == rows. Empty in a request means
   // DefaultShardRows().
   std::vector<std::int64_t> shard_rows;

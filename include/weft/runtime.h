@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "weft/communicator.h"
 #include "weft/completion_queue.h"
+#include "weft/cost_model.h"
 #include "weft/device.h"
 #include "weft/job.h"
 #include "weft/metrics.h"
@@ -109,12 +110,13 @@ struct RuntimeOptions {
   // ends the program, another run may get other owners: equal weights, but State() elsewhere.
   OwnerSolver owner_solver = OwnerSolver::kMilp;
   absl::Duration owner_time_limit = absl::Seconds(5);
-  // As in OwnershipOptions; a cap that is not kept fails Commit().
-  std::int64_t owner_state_bytes_cap = 0;
-  double inter_group_factor = 0;
-  // Owner of each matrix, in order of registration, -1 for those that get none; nobody is asked to
-  // find any then. Empty: they are found.
-  std::vector<std::int32_t> owners;
+  // Caps (one that is not kept fails Commit()), layers, given owners (nobody is asked to find any
+  // then), and costs of batches where those of `costs` will not do.
+  OwnershipOptions ownership;
+  // What NS and collectives cost: owners are balanced by it, and NS runs in batches where it says
+  // that they pay. Null: the analytic model for `topology`. It tells all ranks the same, or
+  // Commit() fails.
+  std::shared_ptr<const CostModel> costs;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;
   // Clips by the norm of all gradients together (means over ranks, a loss scale undone), as

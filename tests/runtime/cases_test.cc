@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/commit.h"
+#include "tests/support/costs.h"
 #include "tests/support/model.h"
 #include "tests/support/world.h"
 
@@ -211,6 +212,7 @@ TEST(Cases, Case15OneHugeMatrixAmongSmallOnes) {
   for (const OwnerSolver solver : {OwnerSolver::kHeuristic, OwnerSolver::kMilp}) {
     RuntimeOptions options = OptionsFor({1, 4});
     options.owner_solver = solver;
+    options.costs = testing::FlopsAsSeconds(options.topology);
     const auto plan = PlanFor(specs, options);
     ASSERT_TRUE(plan.ok()) << plan.status();
     std::vector<double> loads(4, 0.0);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/costs.h"
 #include "tests/support/world.h"
 
 namespace weft {
@@ -41,8 +42,9 @@ struct Committed {
 };
 
 std::vector<Committed> CommitOn(const ProcessGrid& grid, const std::vector<double>& flops,
-                                const RuntimeOptions& options) {
+                                RuntimeOptions options) {
   std::vector<Committed> results(grid.size());
+  options.costs = testing::FlopsAsSeconds(options.topology);
   RunWorld({.grid = grid}, [&](testing::Rank rank) {
     std::vector<float> weights;
     auto runtime = *Runtime::Create(options, rank.device, rank.transport);
@@ -92,7 +94,9 @@ TEST(Owners, AllRanksHaveThoseOfTheProgram) {
   }
   // PlanFor() promises the same plan.
   std::vector<float> weights;
-  const auto planned = PlanFor(SpecsOf(kHard, weights), OptionsFor({1, 3}));
+  RuntimeOptions options = OptionsFor({1, 3});
+  options.costs = testing::FlopsAsSeconds(options.topology);
+  const auto planned = PlanFor(SpecsOf(kHard, weights), options);
   ASSERT_TRUE(planned.ok());
   EXPECT_EQ(Fingerprint(*planned), ranks[0].fingerprint);
   EXPECT_EQ(planned->owner_report.makespan, ranks[0].report.makespan);
@@ -147,7 +151,7 @@ TEST(Owners, NobodyAsksForThemWhereThereAreNone) {
 TEST(Owners, CapsAreKept) {
   // Each matrix has four bytes of state.
   RuntimeOptions options = OptionsFor({1, 3});
-  options.owner_state_bytes_cap = 3 * 4;
+  options.ownership.state_bytes_cap = 3 * 4;
   for (const Committed& rank : CommitOn({1, 3}, kHard, options)) {
     ASSERT_TRUE(rank.status.ok()) << rank.status;
     for (std::int32_t r = 0; r < 3; ++r) {
@@ -158,7 +162,7 @@ TEST(Owners, CapsAreKept) {
 
 TEST(Owners, WhatFailsOnRankZeroIsTheErrorOfAll) {
   RuntimeOptions options = OptionsFor({1, 3});
-  options.owner_state_bytes_cap = 2 * 4;
+  options.ownership.state_bytes_cap = 2 * 4;
   const std::vector<Committed> ranks = CommitOn({1, 3}, kHard, options);
   for (const Committed& rank : ranks) EXPECT_EQ(rank.status, ranks[0].status);
   EXPECT_EQ(ranks[0].status.code(), absl::StatusCode::kFailedPrecondition);
@@ -185,14 +189,16 @@ TEST(Owners, OptionsThatDifferAreNamed) {
     EXPECT_EQ(messages[0], messages[1]);
     return messages[0];
   };
-  EXPECT_THAT(message([](RuntimeOptions& o) { o.owner_state_bytes_cap = 64; }),
-              HasSubstr("rank 0 has owner_state_bytes_cap 0, rank 1 has 64"));
-  EXPECT_THAT(message([](RuntimeOptions& o) { o.inter_group_factor = 1.5; }),
-              HasSubstr("rank 0 has inter_group_factor 0, rank 1 has 1.5"));
+  EXPECT_THAT(message([](RuntimeOptions& o) { o.ownership.state_bytes_cap = 64; }),
+              HasSubstr("rank 0 has ownership.state_bytes_cap 0, rank 1 has 64"));
+  EXPECT_THAT(message([](RuntimeOptions& o) { o.ownership.inter_group_factor = 1.5; }),
+              HasSubstr("rank 0 has ownership.inter_group_factor 0, rank 1 has 1.5"));
   EXPECT_THAT(message([](RuntimeOptions& o) { o.owner_solver = OwnerSolver::kHeuristic; }),
               HasSubstr("rank 0 has owner_solver milp, rank 1 has heuristic"));
-  EXPECT_THAT(message([](RuntimeOptions& o) { o.owners = {0, 1}; }),
-              HasSubstr("rank 0 has owners [], rank 1 has [0,1]"));
+  EXPECT_THAT(message([](RuntimeOptions& o) {
+                o.ownership.owners = {0, 1};
+              }),
+              HasSubstr("rank 0 has ownership.owners [], rank 1 has [0,1]"));
 }
 
 // Against balance: the costs would never be dealt out like this.
@@ -200,17 +206,17 @@ TEST(Owners, GivenOnesAreTaken) {
   for (const OwnerSolver solver : {OwnerSolver::kHeuristic, OwnerSolver::kMilp}) {
     RuntimeOptions options = OptionsFor({1, 2});
     options.owner_solver = solver;
-    options.owners = {1, 1, 1, 0};
+    options.ownership.owners = {1, 1, 1, 0};
     for (const Committed& rank : CommitOn({1, 2}, {5, 5, 5, 1}, options)) {
       ASSERT_TRUE(rank.status.ok()) << rank.status;
-      EXPECT_EQ(rank.owners, options.owners);
+      EXPECT_EQ(rank.owners, options.ownership.owners);
     }
-    options.owners = {0, 1, 2, 0};
+    options.ownership.owners = {0, 1, 2, 0};
     for (const Committed& rank : CommitOn({1, 2}, {5, 5, 5, 1}, options)) {
       EXPECT_EQ(rank.status.code(), absl::StatusCode::kInvalidArgument);
       EXPECT_THAT(std::string(rank.status.message()), HasSubstr("'m2'"));
     }
-    options.owners = {0, 1};
+    options.ownership.owners = {0, 1};
     for (const Committed& rank : CommitOn({1, 2}, {5, 5, 5, 1}, options)) {
       EXPECT_EQ(rank.status.code(), absl::StatusCode::kInvalidArgument);
       EXPECT_THAT(std::string(rank.status.message()), HasSubstr("owners"));
@@ -231,11 +237,11 @@ TEST(Owners, BadOptionsAreNamed) {
               AllOf(HasSubstr("owner_solver"), HasSubstr("names nothing")));
   EXPECT_THAT(refusal([](RuntimeOptions& o) { o.owner_time_limit = -absl::Seconds(1); }),
               HasSubstr("owner_time_limit"));
-  EXPECT_THAT(refusal([](RuntimeOptions& o) { o.owner_state_bytes_cap = -1; }),
-              HasSubstr("owner_state_bytes_cap"));
+  EXPECT_THAT(refusal([](RuntimeOptions& o) { o.ownership.state_bytes_cap = -1; }),
+              HasSubstr("ownership.state_bytes_cap"));
   for (const double factor : {0.5, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
     RuntimeOptions options = OptionsFor({1, 2});
-    options.inter_group_factor = factor;
+    options.ownership.inter_group_factor = factor;
     std::vector<float> weights;
     EXPECT_THAT(std::string(PlanFor(SpecsOf({1, 2}, weights), options).status().message()),
                 HasSubstr("inter_group_factor"));

@@ -90,6 +90,10 @@ class CountedMath final : public Math {
                          bool clamp_to_floor, const Matrix& x) override {
     return math_.Normalize(stream, u, transpose, floor, clamp_to_floor, x);
   }
+  absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps, float gamma,
+                       const Matrix& y) override {
+    return math_.RowNorm(stream, x, columns, eps, gamma, y);
+  }
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override {
     return math_.Convert(stream, x, transpose, y);
   }
@@ -130,6 +134,7 @@ class CountedDevice final : public Device {
   CountedDevice(Device& device, Calls& calls)
       : device_(device), calls_(calls), math_(device.math(), calls) {}
   std::string_view kind() const override { return device_.kind(); }
+  DeviceIdentity identity() const override { return device_.identity(); }
   std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
     ++calls_.streams;
     return device_.CreateStream(std::move(name), priority);

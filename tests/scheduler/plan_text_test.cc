@@ -73,7 +73,7 @@ TEST(PlanText, FingerprintSeesEveryField) {
       [](Plan& p) { p.matrices[0].gradient = GradientKind::kReduced; },
       [](Plan& p) { p.matrices[0].rule = RuleKind::kCustom; },
       [](Plan& p) { ++p.matrices[0].state_bytes_per_element; },
-      [](Plan& p) { p.matrices[0].flops += 1; }, [](Plan& p) { ++p.matrices[2].shard_rows[1]; },
+      [](Plan& p) { ++p.matrices[0].ns_run; }, [](Plan& p) { p.matrices[0].flops += 1; }, [](Plan& p) { ++p.matrices[2].shard_rows[1]; },
       [](Plan& p) { p.matrices[0].owner = 3; }, [](Plan& p) { p.matrices[0].path += "."; },
       [](Plan& p) { p.matrices[0].fallback = "x"; }, [](Plan& p) { p.matrices.pop_back(); },
       [](Plan& p) { p.groups[0].name = "other"; }, [](Plan& p) { p.groups[0].parts.pop_back(); },

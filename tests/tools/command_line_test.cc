@@ -388,7 +388,7 @@ TEST_F(CommandLine, PlanPrintsRanksAndMatrices) {
 // Three equal matrices on two ranks: nothing is below two of them, which only the program can tell.
 TEST_F(CommandLine, PlanSaysHowGoodOwnersAre) {
   const std::string manifest = folder_ / "three.json";
-  WriteAll(manifest, R"({"matrices": [{"name": "h.{}.w", "shape": [64, 64], "count": 3}]})");
+  WriteAll(manifest, R"({"matrices": [{"name": "h.{}.w", "shape": [4096, 4096], "count": 3}]})");
   const std::vector<std::string> plan = {"plan", manifest, "--ranks-per-node", "2"};
   EXPECT_THAT(Weft(plan).out, ContainsRegex("owners: LPT, makespan .*, bound .*, gap .* %, LPT "));
   std::vector<std::string> simple = plan;

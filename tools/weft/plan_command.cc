@@ -25,15 +25,13 @@ constexpr int kSecondsColumn = 5;
 
 // What owners were balanced by.
 std::string CostsText(const Session& session) {
-  if (!session.costs)
-    return "executed FLOPs, an analytic model; nothing is measured (no --profile)";
   std::map<CostSource, int> tables;
-  for (const CostSource source : session.costs->tables.table_source) ++tables[source];
+  for (const CostSource source : session.costs.tables.table_source) ++tables[source];
   std::vector<std::string> parts;
   for (const auto& [source, count] : tables) {
     parts.push_back(absl::StrCat(count, " ", std::string(Name(source))));
   }
-  return absl::StrCat(Visible(session.costs->model.Describe()),
+  return absl::StrCat(Visible(session.costs.model->Describe()),
                       "; shapes: ", parts.empty() ? "none" : absl::StrJoin(parts, ", "));
 }
 
@@ -68,8 +66,8 @@ void PrintHead(const Session& session, std::ostream& out) {
       << ", layout: " << std::string(Name(session.settings.layout)) << ", " << plan.ops.size()
       << " ops\n";
   out << "costs: " << CostsText(session) << "\n";
-  if (session.costs && !session.costs->mismatch.empty()) {
-    out << "warning: " << Visible(session.costs->mismatch) << "\n";
+  if (!session.costs.mismatch.empty()) {
+    out << "warning: " << Visible(session.costs.mismatch) << "\n";
   }
   if (grid.size() > 1) PrintOwners(plan.owner_report, out);
   out << "\n";
@@ -80,11 +78,9 @@ void PrintRanks(const Session& session, bool all, std::ostream& out) {
   const int size = plan.topology.grid.size();
   std::vector<std::string> header = {"rank",  "node",  "owns",  "compute", "of mean",
                                      "intra", "inter", "state", "buffers", "ops"};
-  std::vector<double> seconds;
-  if (session.costs) {
-    seconds = OwnerSeconds(plan, session.costs->tables);
-    header.insert(header.begin() + kSecondsColumn, {"time", "of mean"});
-  }
+  const std::vector<double> seconds = OwnerSeconds(plan, session.costs.tables);
+  const bool timed = session.costs.model->measured();
+  if (timed) header.insert(header.begin() + kSecondsColumn, {"time", "of mean"});
   const double mean_seconds =
       std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(size);
   Table table(std::move(header));
@@ -116,7 +112,7 @@ void PrintRanks(const Session& session, bool all, std::ostream& out) {
                                     BytesText(static_cast<double>(cost.state_bytes)),
                                     BytesText(static_cast<double>(cost.buffer_bytes)),
                                     absl::StrCat(ops)};
-    if (session.costs) {
+    if (timed) {
       row.insert(row.begin() + kSecondsColumn,
                  {SecondsText(seconds[rank]),
                   mean_seconds > 0 ? NumberText(seconds[rank] / mean_seconds) : "-"});
@@ -131,7 +127,7 @@ void PrintRanks(const Session& session, bool all, std::ostream& out) {
       << "; all ranks together " << FlopsText(total) << ", intra "
       << BytesText(static_cast<double>(intra)) << ", inter "
       << BytesText(static_cast<double>(inter)) << " per step\n";
-  if (mean_seconds > 0) {
+  if (timed && mean_seconds > 0) {
     out << "balance by the profile: largest over mean time of owners "
         << NumberText(*std::max_element(seconds.begin(), seconds.end()) / mean_seconds) << "\n";
   }
@@ -208,8 +204,8 @@ int PlanCommand(const Options& options) {
   }
   const Plan& plan = session->plan;
   const bool has_head = !options.json && options.plan_rank < 0;
-  if (session->costs && !session->costs->mismatch.empty() && !has_head) {
-    Complain("warning: " + session->costs->mismatch, 0);
+  if (!session->costs.mismatch.empty() && !has_head) {
+    Complain("warning: " + session->costs.mismatch, 0);
   }
   if (options.json) {
     std::cout << PlanToJson(plan) << "\n";
