@@ -59,9 +59,7 @@ Trial DrawTrial() {
   trial.adamw.eps = 1e-3;  // a gradient that rounds to the other side of zero changes little
   trial.options = testing::OptionsFor(request.topology.grid, request.strategy);
   trial.options.limits = request.limits;
-  trial.options.owners = request.ownership.owners;
-  trial.options.owner_state_bytes_cap = request.ownership.state_bytes_cap;
-  trial.options.inter_group_factor = request.ownership.inter_group_factor;
+  trial.options.ownership = request.ownership;
   trial.options.owner_solver = *rc::gen::element(OwnerSolver::kHeuristic, OwnerSolver::kMilp);
   trial.steps = *testing::Evenly(1, 4);
   trial.seed = *rc::gen::arbitrary<std::uint64_t>();
