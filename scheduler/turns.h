@@ -64,8 +64,8 @@ class Turns {
  private:
   std::int32_t SharedBufferOf(const Access& access) const {
     if (access.matrix < 0 || access.resource >= kSlotCount) return -1;
-    const std::int32_t buffer = BufferOf(plan_.matrices[access.matrix],
-                                         static_cast<Slot>(access.resource), rank_);
+    const std::int32_t buffer =
+        BufferOf(plan_.matrices[access.matrix], static_cast<Slot>(access.resource), rank_);
     return buffer >= 0 && shared_[buffer] ? buffer : -1;
   }
 

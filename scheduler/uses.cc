@@ -49,8 +49,8 @@ absl::Status UseBuilder::Prepare() {
   }
   if (bounded && BytesHeld(held_) > limits.fetched_bytes) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "fetched weights of ", held_, held_ == 1 ? " layer" : " layers", " take ",
-        BytesHeld(held_), " bytes, more than the ", limits.fetched_bytes, " allowed",
+        "fetched weights of ", held_, held_ == 1 ? " layer" : " layers", " take ", BytesHeld(held_),
+        " bytes, more than the ", limits.fetched_bytes, " allowed",
         limits.keep_through_backward ? " (all layers are kept through the backward pass)" : "",
         "; layer ", layers_[0].number, " is the first."));
   }

@@ -115,8 +115,8 @@ absl::Status CheckBuffers(const Plan& plan) {
       if (buffer == -1 && !extents.HeldAnywhere(slot)) continue;
       if (!InRange(buffer, slot_of.size())) return InvalidPlan(what, " has no buffer");
       const std::int32_t mine = OccupantOf(plan, static_cast<std::int32_t>(m), slot);
-      const bool outside = slot == Slot::kGradient ||
-                           (slot == Slot::kWeight && matrix.layout != Layout::kOwned);
+      const bool outside =
+          slot == Slot::kGradient || (slot == Slot::kWeight && matrix.layout != Layout::kOwned);
       if (slot_of[buffer] == Slot::kNone) {
         slot_of[buffer] = slot;
         occupant[buffer] = mine;
