@@ -191,7 +191,9 @@ TEST(Owners, OptionsThatDifferAreNamed) {
               HasSubstr("rank 0 has inter_group_factor 0, rank 1 has 1.5"));
   EXPECT_THAT(message([](RuntimeOptions& o) { o.owner_solver = OwnerSolver::kHeuristic; }),
               HasSubstr("rank 0 has owner_solver milp, rank 1 has heuristic"));
-  EXPECT_THAT(message([](RuntimeOptions& o) { o.owners = {0, 1}; }),
+  EXPECT_THAT(message([](RuntimeOptions& o) {
+                o.owners = {0, 1};
+              }),
               HasSubstr("rank 0 has owners [], rank 1 has [0,1]"));
 }
 
