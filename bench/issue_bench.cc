@@ -1,6 +1,6 @@
 // What issuing a plan's ops costs the caller's thread: Submit() of every matrix and Step(), with
-// rules that do nothing and gradients of one element, divided by the ops that this rank issues.
-// The wait for the step to finish is not timed.
+// rules that do nothing and gradients of one element, divided by the ops that this rank issues, and
+// as us_per_job by the matrices. The wait for the step to finish is not timed.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -17,17 +17,16 @@
 namespace weft {
 namespace {
 
-constexpr int kMatrices = 200;
-
 struct Rank {
   std::unique_ptr<Device> device;
   std::unique_ptr<Transport> transport;
-  std::vector<float> weights = std::vector<float>(kMatrices, 1.0f);
+  std::vector<float> weights;
   std::unique_ptr<Runtime> runtime;
   std::int64_t ops = 0;  // that it issues in a step
 };
 
-void Commit(Rank& rank, const ProcessGrid& grid, bool trace) {
+void Commit(Rank& rank, const ProcessGrid& grid, bool trace, int matrices) {
+  rank.weights.assign(matrices, 1.0f);
   rank.device = *CreateHostDevice();
   RuntimeOptions options;
   options.topology.grid = grid;
@@ -35,7 +34,7 @@ void Commit(Rank& rank, const ProcessGrid& grid, bool trace) {
   rank.runtime = *Runtime::Create(options, *rank.device, *rank.transport);
   CustomRule rule;
   rule.enqueue = [](const RuleContext&) { return absl::OkStatus(); };
-  for (int m = 0; m < kMatrices; ++m) {
+  for (int m = 0; m < matrices; ++m) {
     MatrixSpec spec;
     spec.name = absl::StrCat("m", m);
     spec.rows = spec.cols = 1;
@@ -53,7 +52,7 @@ void Commit(Rank& rank, const ProcessGrid& grid, bool trace) {
 double RunStep(Rank& rank) {
   const float gradient = 1;
   const Nanos begin = Clock::Steady().Now();
-  for (int m = kMatrices - 1; m >= 0; --m) {
+  for (int m = static_cast<int>(rank.weights.size()) - 1; m >= 0; --m) {
     WEFT_CHECK(rank.runtime->Submit({.matrix = m, .gradient = &gradient}).ok());
   }
   WEFT_CHECK(rank.runtime->Step().ok());
@@ -68,26 +67,37 @@ void Issue(benchmark::State& state) {
   std::vector<Rank> ranks(grid.size());
   for (int r = 0; r < grid.size(); ++r) ranks[r].transport = std::move(transports[r]);
   std::vector<std::thread> threads;
-  for (Rank& rank : ranks) threads.emplace_back([&] { Commit(rank, grid, state.range(1) != 0); });
+  for (Rank& rank : ranks)
+    threads.emplace_back(
+        [&] { Commit(rank, grid, state.range(1) != 0, static_cast<int>(state.range(2))); });
   for (std::thread& thread : threads) thread.join();
+  double microseconds = 0;
   for (auto _ : state) {
     threads.clear();
     for (int r = 1; r < grid.size(); ++r) threads.emplace_back([&, r] { RunStep(ranks[r]); });
-    state.SetIterationTime(RunStep(ranks[0]) / static_cast<double>(ranks[0].ops));
+    const double taken = RunStep(ranks[0]);
+    state.SetIterationTime(taken / static_cast<double>(ranks[0].ops));
+    microseconds += 1e6 * taken;
     for (std::thread& thread : threads) thread.join();
   }
   state.counters["ops"] = static_cast<double>(ranks[0].ops);
+  state.counters["us_per_job"] =
+      microseconds / static_cast<double>(state.iterations() * state.range(2));
 }
-BENCHMARK(Issue)
-    ->ArgNames({"ranks", "trace"})
-    ->Args({1, 0})
-    ->Args({1, 1})
-    ->Args({2, 0})
-    ->UseManualTime()
-    ->Unit(benchmark::kMicrosecond)
-    ->Iterations(300)
-    ->Repetitions(5)
-    ->ReportAggregatesOnly();
+void Settings(benchmark::internal::Benchmark* issue, int steps) {
+  issue->ArgNames({"ranks", "trace", "matrices"})
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond)
+      ->Iterations(steps)
+      ->Repetitions(5)
+      ->ReportAggregatesOnly();
+}
+BENCHMARK(Issue)->Args({1, 0, 200})->Args({1, 1, 200})->Args({2, 0, 200})->Apply([](auto* issue) {
+  Settings(issue, 300);
+});
+BENCHMARK(Issue)->Args({1, 0, 1000})->Args({2, 0, 1000})->Apply([](auto* issue) {
+  Settings(issue, 60);
+});
 
 }  // namespace
 }  // namespace weft

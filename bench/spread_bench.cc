@@ -135,7 +135,7 @@ int Main(int argc, char** argv) {
   std::printf("%-15s %4s %29s %29s %15s\n", "", "", "---- one inter group ----",
               "-------- spread --------", "--- ratio ---");
   std::printf("%-15s %4s %9s %9s %9s %9s %9s %9s %7s %7s\n", "links", "NICs", "measured", "links",
-              "emulated", "measured", "links", "emulated", "seen", "links");
+              "links/seen", "measured", "links", "links/seen", "seen", "links");
   for (const Case& each : kCases) Compare(each, settings);
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +22,7 @@ int Parity(std::int64_t step) { return static_cast<int>(step & 1); }
 
 Executor::Executor(const Context& context) : context_(context) {
   staging_ = context_.device.CreateStream("weft staging");
-  for (int lane = 0; lane < kLaneCount; ++lane) {
+  for (int lane = 0; lane < kStreamLanes; ++lane) {
     const auto priority =
         static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kNormal : StreamPriority::kHigh;
     streams_[lane] = context_.device.CreateStream(
@@ -29,8 +30,10 @@ Executor::Executor(const Context& context) : context_(context) {
   }
   caller_event_ = context_.device.CreateEvent();
   BuildLocalOps();
+  BuildUses();
   MapStages();
-  remaining_ = {ops_.size(), ops_.size()};
+  stream_ops_ = ops_.size() - lanes_[static_cast<int>(Lane::kCaller)].size();
+  remaining_ = {stream_ops_, stream_ops_};
   running_.fill(-1);
 }
 
@@ -89,11 +92,43 @@ void Executor::BuildLocalOps() {
   }
 }
 
+void Executor::BuildUses() {
+  uses_.resize(context_.plan.uses.size());
+  for (const int index : lanes_[static_cast<int>(Lane::kCaller)]) {
+    uses_[OpOf(ops_[index]).use].ops.push_back(index);
+  }
+  constexpr auto kNone = std::array<int, kStreamLanes>{-1, -1, -1};
+  std::array<int, kStreamLanes> last = kNone, last_previous = kNone;
+  const auto advance = [&](std::array<int, kStreamLanes>& known, const std::vector<int>& ops) {
+    for (const int op : ops) {
+      int& place = known[static_cast<int>(OpOf(ops_[op]).lane)];
+      place = std::max(place, op);
+    }
+  };
+  const auto listed = [](const std::array<int, kStreamLanes>& known) {
+    std::vector<int> ops;
+    std::copy_if(known.begin(), known.end(), std::back_inserter(ops),
+                 [](int op) { return op >= 0; });
+    return ops;
+  };
+  for (LocalUse& use : uses_) {
+    for (const int index : use.ops) {
+      advance(last, ops_[index].after);
+      advance(last_previous, ops_[index].after_previous);
+    }
+    use.after = listed(last);
+    use.after_previous = listed(last_previous);
+  }
+}
+
 void Executor::MapStages() {
   std::vector<std::array<int, kStageCount>> last(matrices_.size());
   for (auto& stages : last) stages.fill(-1);
+  int verdict = -1;
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const Op& op = OpOf(ops_[i]);
+    if (op.kind == OpKind::kVerdict) verdict = static_cast<int>(i);
+    if (op.trigger == Trigger::kNeeded) continue;  // of no job
     for (const std::int32_t m : MatricesOf(ops_[i])) {
       int& known = last[m][static_cast<int>(op.stage)];
       if (known < 0 || ops_[known].id < ops_[i].id) known = static_cast<int>(i);
@@ -109,6 +144,8 @@ void Executor::MapStages() {
     for (int stage = 1; stage < kStageCount; ++stage) {
       if (last[m][stage] < 0) last[m][stage] = last[m][stage - 1];
     }
+    // An owned matrix whose gradient is reduced has work on its owner alone.
+    if (last[m][kStageCount - 1] < 0) last[m].fill(verdict);
     WEFT_CHECK(last[m][kStageCount - 1] >= 0) << "no op for " << counters_[m].name;
     for (int stage = 1; stage < kStageCount; ++stage) {
       ops_[last[m][stage]].completes.emplace_back(static_cast<std::int32_t>(m),
@@ -173,6 +210,8 @@ bool Executor::Ready(const LocalOp& local) const {
   const Op& op = OpOf(local);
   if (op.trigger == Trigger::kStepClosed) {
     if (!closed_) return false;
+  } else if (op.trigger == Trigger::kNeeded) {
+    if (op.use > needed_) return false;
   } else {
     for (const std::int32_t m : MatricesOf(local)) {
       if (matrices_[m].announced_step != step_) return false;
@@ -186,8 +225,8 @@ void Executor::IssueReady() {
   issuing_ = true;
   bool progress = true;
   while (progress) {
-    progress = false;
-    for (int lane = 0; lane < kLaneCount; ++lane) {
+    progress = EndSkippedUses();
+    for (int lane = 0; lane < kStreamLanes; ++lane) {
       while (cursor_[lane] < lanes_[lane].size() && Ready(ops_[lanes_[lane][cursor_[lane]]])) {
         Issue(lanes_[lane][cursor_[lane]++]);
         progress = true;
@@ -210,10 +249,10 @@ void Executor::Issue(int index) {
   arguments.matrices = arguments_;
   arguments.verdict = context_.verdict.values(step_);
   arguments.verdict_count = context_.verdict.value_count();
-  for (const std::int32_t m : MatricesOf(local)) {
-    const MatrixState& state = matrices_[m];
-    jobs.push_back(state.job);
-    if (op.source == Slot::kGradient && state.staged_in_stream) stream.Wait(*state.staged);
+  if (op.source == Slot::kGradient) {
+    for (const std::int32_t m : MatricesOf(local)) {
+      if (matrices_[m].staged_in_stream) stream.Wait(*matrices_[m].staged);
+    }
   }
   if (op.target == Slot::kWeight && caller_waits_) stream.Wait(*caller_event_);
   LogDecision(Decision::What::kIssued, step_, local);
@@ -247,7 +286,8 @@ void Executor::Issue(int index) {
   stream.Record(*local.event[parity]);
   local.issued_step = step_;
   for (const auto& [matrix, stage] : local.completes) {
-    JobOf(local, jobs, matrix)->MarkIssued(stage, local.event[parity]);
+    jobs.push_back(matrices_[matrix].job);
+    jobs.back()->MarkIssued(stage, local.event[parity]);
   }
   stream.EnqueueAlways([this, index, step, jobs = std::move(jobs)](const absl::Status& status) {
     Finished(index, step, jobs, status);
@@ -256,8 +296,13 @@ void Executor::Issue(int index) {
 
 void Executor::Close(Stream* caller) {
   caller_waits_ = caller != nullptr;
-  if (caller != nullptr) caller->Record(*caller_event_);
+  if (caller != nullptr) {
+    caller->Record(*caller_event_);
+    // Uses that are still held end with what the caller has enqueued.
+    if (!uses_.empty()) staging_->Wait(*caller_event_);
+  }
   closed_ = true;
+  needed_ = static_cast<std::int32_t>(uses_.size()) - 1;
   IssueReady();
   WEFT_CHECK(std::all_of(ops_.begin(), ops_.end(), [&](const LocalOp& local) {
     return local.issued_step == step_;
@@ -265,6 +310,73 @@ void Executor::Close(Stream* caller) {
   ++step_;
   cursor_ = {};
   closed_ = false;
+  needed_ = -1;
+  last_use_op_ = -1;
+  for (LocalUse& use : uses_) use.skipped = false;
+}
+
+absl::Status Executor::Need(std::int32_t use, Stream* stream) {
+  needed_ = use;
+  IssueReady();
+  for (const int before : uses_[use].after) {
+    if (ops_[before].issued_step == step_) continue;
+    const Op& op = OpOf(ops_[before]);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "layer ", context_.plan.uses[use].layer, ": the ", View(Name(op.kind)), " of ",
+        SubjectOf(context_.plan, op), " is not issued yet; gradients of later layers, or the ",
+        "release of one that was needed before, come first in plan order"));
+  }
+  const int parity = Parity(step_);
+  const auto wait = [&](int before, int its_parity) -> absl::Status {
+    const Event& event = *ops_[before].event[its_parity];
+    if (stream == nullptr) {
+      return AwaitEvent(event, "weight", OpOf(ops_[before]).matrix);
+    }
+    stream->Wait(event);
+    return absl::OkStatus();
+  };
+  for (const int before : uses_[use].after) WEFT_RETURN_IF_ERROR(wait(before, parity));
+  for (const int before : uses_[use].after_previous) {
+    WEFT_RETURN_IF_ERROR(wait(before, 1 - parity));
+  }
+  return absl::OkStatus();
+}
+
+void Executor::EndUse(std::int32_t use, Stream& stream) {
+  const int parity = Parity(step_);
+  // The plan takes the caller's lane for a queue, whatever streams the trainer uses.
+  if (last_use_op_ >= 0) stream.Wait(*ops_[last_use_op_].event[parity]);
+  for (const int index : uses_[use].ops) {
+    stream.Record(*ops_[index].event[parity]);
+    ops_[index].issued_step = step_;
+    last_use_op_ = index;
+  }
+}
+
+void Executor::Release(std::int32_t use, Stream* stream) {
+  EndUse(use, stream != nullptr ? *stream : *staging_);
+  IssueReady();
+}
+
+void Executor::Skip(std::int32_t use) { uses_[use].skipped = true; }
+
+bool Executor::EndSkippedUses() {
+  bool progress = false;
+  for (std::size_t u = 0; u < uses_.size(); ++u) {
+    const LocalUse& use = uses_[u];
+    if (use.ops.empty() || ops_[use.ops[0]].issued_step == step_) continue;
+    const bool ready = use.skipped && std::all_of(use.after.begin(), use.after.end(), [&](int op) {
+                         return ops_[op].issued_step == step_;
+                       });
+    if (!ready) break;
+    for (const int before : use.after) staging_->Wait(*ops_[before].event[Parity(step_)]);
+    for (const int before : use.after_previous) {
+      staging_->Wait(*ops_[before].event[1 - Parity(step_)]);
+    }
+    EndUse(static_cast<std::int32_t>(u), *staging_);
+    progress = true;
+  }
+  return progress;
 }
 
 void Executor::WaitDelivered(std::int32_t matrix, Stream& stream) {
@@ -276,11 +388,6 @@ void Executor::LogDecision(Decision::What what, std::int64_t step, const LocalOp
   const Op& op = OpOf(local);
   context_.decisions.Add(
       {context_.device.clock().Now(), step, what, local.id, op.matrix, op.lane, local.bytes});
-}
-
-JobState* Executor::JobOf(const LocalOp& local, const Jobs& jobs, std::int32_t matrix) const {
-  const absl::Span<const std::int32_t> matrices = MatricesOf(local);
-  return jobs[std::lower_bound(matrices.begin(), matrices.end(), matrix) - matrices.begin()].get();
 }
 
 void Executor::Started(int index, std::int64_t step) {
@@ -314,13 +421,13 @@ void Executor::Finished(int index, std::int64_t step, const Jobs& jobs, absl::St
     }
     status = outcome;
   }
-  for (const auto& [matrix, stage] : local.completes) {
-    JobOf(local, jobs, matrix)->MarkReached(stage, status);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i]->MarkReached(local.completes[i].second, status);
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   running_[static_cast<int>(op.lane)] = -1;
   if (--remaining_[parity] == 0) {
-    remaining_[parity] = ops_.size();
+    remaining_[parity] = stream_ops_;
     completed_steps_ = std::max(completed_steps_, step + 1);
     context_.recorder.Complete(step);
     changed_.notify_all();
@@ -396,6 +503,10 @@ absl::Status Executor::AwaitEvent(const Event& event, const char* what, std::int
     if (absl::IsDeadlineExceeded(status) && failure().ok()) return std::nullopt;
     return status;
   });
+}
+
+void Executor::Drain() {
+  for (const auto& stream : streams_) (void)stream->Synchronize(context_.deadline);
 }
 
 absl::Status Executor::WaitForStep(std::int64_t step) {

@@ -41,6 +41,9 @@ namespace weft::runtime {
 // changes the order on a communicator.
 class Executor {
  public:
+  // Lanes that are streams of Weft's: all but the caller's, which is the last.
+  static constexpr int kStreamLanes = static_cast<int>(Lane::kCaller);
+
   struct Context {
     Device& device;
     Transport& transport;
@@ -72,9 +75,21 @@ class Executor {
   // Issues everything that may be issued. What fails on the way fails its stream and, from there,
   // the runtime.
   void IssueReady();
+  // Layout owned. The trainer has come to `use`: fires its trigger and makes `stream`, or with null
+  // the host, wait for the weights. FailedPrecondition, saying what for, while their way is not
+  // issued.
+  absl::Status Need(std::int32_t use, Stream* stream);
+  // What `stream` holds now (null: what has run) is the last that reads the weights of `use`. Uses
+  // end in their order.
+  void Release(std::int32_t use, Stream* stream);
+  // A use that the trainer leaves out: it ends as soon as it could have begun.
+  void Skip(std::int32_t use);
   // Fires the trigger kStepClosed, issues the rest of the step and opens the next one. Work that
   // writes weights waits for what `caller` holds now.
   void Close(Stream* caller);
+  // The open step's ops reuse the events of the step before the last; only when that is complete
+  // may they be issued.
+  bool MayIssue() const { return completed_steps() >= step_ - 1; }
 
   // Makes `stream` wait for the last op on `matrix` of the last closed step.
   void WaitDelivered(std::int32_t matrix, Stream& stream);
@@ -85,6 +100,8 @@ class Executor {
   // under way: those end at the transport's deadline, which knows who is late.
   absl::Status Await(absl::FunctionRef<std::string()> what,
                      absl::FunctionRef<std::optional<absl::Status>()> wait);
+  // Blocks until the lanes are empty, or have failed, or the deadline has come.
+  void Drain();
   // Blocks until `step` is complete; its outcome.
   absl::Status WaitForStep(std::int64_t step);
   std::int64_t completed_steps() const;
@@ -112,6 +129,15 @@ class Executor {
     bool delivers = false;
     std::int64_t issued_step = -1;
   };
+  // An op of the caller's lane belongs to the trainer's stream.
+  struct LocalUse {
+    std::vector<int> ops;  // local indices
+    // By lane, the last ops that it and the uses before it come after: the trainer may begin a use
+    // before the one before has ended, and on another stream.
+    std::vector<int> after;
+    std::vector<int> after_previous;
+    bool skipped = false;
+  };
   struct MatrixState {
     std::vector<int> gradient_readers;  // local indices
     std::size_t gradient_bytes = 0;     // of its slot here
@@ -121,10 +147,14 @@ class Executor {
     std::int64_t announced_step = -1;
     std::shared_ptr<JobState> job;
   };
-  // The jobs of an op's matrices, in their order.
+  // The jobs whose stages an op completes, as LocalOp::completes.
   using Jobs = absl::InlinedVector<std::shared_ptr<JobState>, 1>;
 
   void BuildLocalOps();
+  void BuildUses();
+  void EndUse(std::int32_t use, Stream& stream);
+  // Ends skipped uses that can; true if there was one.
+  bool EndSkippedUses();
   void MapStages();
   bool Ready(const LocalOp& local) const;
   void Issue(int index);
@@ -142,12 +172,15 @@ class Executor {
   }
   // Bytes that a bucket's collective carries of one matrix.
   std::int64_t ShareOf(const Op& op, std::int32_t matrix) const;
-  JobState* JobOf(const LocalOp& local, const Jobs& jobs, std::int32_t matrix) const;
   Stream& stream_of(Lane lane) const { return *streams_[static_cast<int>(lane)]; }
   void LogDecision(Decision::What what, std::int64_t step, const LocalOp& local);
 
   const Context context_;
   std::vector<LocalOp> ops_;
+  std::vector<LocalUse> uses_;  // by Plan::uses
+  std::int32_t needed_ = -1;    // the last use that the trainer has come to in this step
+  int last_use_op_ = -1;        // the last op of the caller's lane that has ended
+  std::size_t stream_ops_ = 0;  // ops that are not of the caller's lane
   std::array<std::vector<int>, kLaneCount> lanes_;
   std::array<std::size_t, kLaneCount> cursor_ = {};
   std::vector<MatrixState> matrices_;
@@ -163,13 +196,13 @@ class Executor {
   absl::Status failure_;
   bool failing_ = false;
   std::array<std::size_t, 2> remaining_ = {};
-  std::array<int, kLaneCount> running_;  // local index of the op each lane is at, or -1
+  std::array<int, kStreamLanes> running_;  // local index of the op each lane is at, or -1
   std::int64_t completed_steps_ = 0;
   std::vector<MatrixCounters> counters_;
 
   // Last: their destruction waits for work that uses all of the above.
   std::unique_ptr<Stream> staging_;
-  std::array<std::unique_ptr<Stream>, kLaneCount> streams_;
+  std::array<std::unique_ptr<Stream>, kStreamLanes> streams_;
 };
 
 }  // namespace weft::runtime

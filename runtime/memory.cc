@@ -21,6 +21,48 @@ std::int64_t StateRows(const Plan& plan, const Op& op, std::int32_t m, int rank)
 
 }  // namespace
 
+// A bucket's weights lie side by side, as they travel.
+absl::Status Memory::KeepWeights(Device& device, const Plan& plan,
+                                 const std::vector<MatrixSpec>& specs, int rank) {
+  std::vector<std::byte*> next(plan.sets.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const MatrixSpec& spec = specs[i];
+    const PlanMatrix& matrix = plan.matrices[i];
+    void*& weight = slots_[i][static_cast<int>(Slot::kWeight)];
+    if (spec.layout != Layout::kOwned) weight = spec.weight;
+    if (spec.layout != Layout::kOwned || matrix.owner != rank) continue;
+    const auto bytes_of = [&](std::int32_t m) {
+      return static_cast<std::size_t>(specs[m].rows * specs[m].cols) * SizeOf(specs[m].dtype);
+    };
+    const std::size_t bytes = bytes_of(static_cast<std::int32_t>(i));
+    if (bytes == 0) continue;
+    if (spec.weight == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("matrix '", spec.name, "': its first weight is null on its owner"));
+    }
+    std::byte* place = nullptr;
+    std::byte*& begin = matrix.bucket >= 0 ? next[matrix.bucket] : place;
+    if (begin == nullptr) {
+      std::size_t all = bytes;
+      if (matrix.bucket >= 0) {
+        all = 0;
+        for (const std::int32_t m : plan.sets[matrix.bucket]) all += bytes_of(m);
+      }
+      absl::StatusOr<std::unique_ptr<Buffer>> buffer = device.Allocate(all);
+      if (!buffer.ok()) {
+        return absl::Status(buffer.status().code(),
+                            absl::StrCat("matrix '", spec.name, "': ", buffer.status().message()));
+      }
+      buffers_.push_back(*std::move(buffer));
+      begin = buffers_.back()->as<std::byte>();
+    }
+    weight = begin;
+    begin += bytes;
+    WEFT_RETURN_IF_ERROR(device.CopyNow(weight, spec.weight, bytes));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Memory>> Memory::Create(Device& device, const Plan& plan,
                                                        const std::vector<MatrixSpec>& specs,
                                                        int rank) {
@@ -40,14 +82,17 @@ absl::StatusOr<std::unique_ptr<Memory>> Memory::Create(Device& device, const Pla
     return memory->buffers_.back().get();
   };
 
+  WEFT_RETURN_IF_ERROR(memory->KeepWeights(device, plan, specs, rank));
   const RankBuffers layout = BuffersOfRank(plan, rank);
   std::vector<std::byte*> buffers(plan.buffers);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     for (int s = 1; s < kSlotCount; ++s) {
       const std::int32_t index = plan.matrices[i].buffers[s];
-      if (static_cast<Slot>(s) == Slot::kWeight) {
-        memory->slots_[i][s] = specs[i].weight;
-      } else if (index >= 0 && layout.bytes[index] > 0) {
+      const bool weight = static_cast<Slot>(s) == Slot::kWeight;
+      if (weight && (specs[i].layout != Layout::kOwned || plan.matrices[i].owner == rank)) {
+        continue;  // KeepWeights()
+      }
+      if (index >= 0 && layout.bytes[index] > 0) {
         if (buffers[index] == nullptr) {
           WEFT_ASSIGN_OR_RETURN(Buffer * buffer, allocate(specs[i].name, layout.bytes[index]));
           buffers[index] = buffer->as<std::byte>();

@@ -24,7 +24,8 @@ class Memory {
                                                         int rank);
 
   // Null where the rank has no such buffer; where it has no rows of it, it may be another's.
-  // kWeight is the trainer's memory.
+  // kWeight is the trainer's memory; of an owned matrix it is Weft's, on the owner with the spec's
+  // weight in it.
   void* slot(std::int32_t matrix, Slot slot) const {
     return slots_[matrix][static_cast<int>(slot)];
   }
@@ -37,6 +38,8 @@ class Memory {
 
  private:
   Memory() = default;
+  absl::Status KeepWeights(Device& device, const Plan& plan, const std::vector<MatrixSpec>& specs,
+                           int rank);
 
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::unique_ptr<Buffer> applied_steps_;

@@ -184,7 +184,7 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   if (spec.rows < 0 || spec.cols < 0) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is negative"));
   }
-  if (spec.dtype > DType::kBF16 || spec.layout > Layout::kSharded ||
+  if (spec.dtype > DType::kBF16 || spec.layout > Layout::kOwned ||
       spec.gradient > GradientKind::kReduced) {
     return Bad(spec, "its dtype, layout or gradient has a value that names nothing");
   }
@@ -217,9 +217,11 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
     }
     if (rank >= 0) rows_here = shards[rank];
   } else if (!spec.shard_rows.empty()) {
-    return Bad(spec, "shard_rows given for a replicated layout");
+    return Bad(spec, "shard_rows given for a layout without shards");
   }
-  if (rank >= 0 && spec.weight == nullptr && rows_here * spec.cols > 0) {
+  // Of an owned one the owner's is asked for when the owner is known.
+  const bool needs_weight = rank >= 0 && spec.layout != Layout::kOwned;
+  if (needs_weight && spec.weight == nullptr && rows_here * spec.cols > 0) {
     return Bad(spec, "its weight is null");
   }
   absl::Status rule;
@@ -243,6 +245,7 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
 }
 
 absl::Status ClaimWeight(const MatrixSpec& spec, int rank, ClaimedWeights& claimed) {
+  if (spec.layout == Layout::kOwned) return absl::OkStatus();  // read once
   const std::int64_t rows = spec.layout == Layout::kSharded ? spec.shard_rows[rank] : spec.rows;
   const auto bytes = static_cast<std::uintptr_t>(rows * spec.cols) * SizeOf(spec.dtype);
   if (bytes == 0) return absl::OkStatus();
@@ -325,6 +328,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     matrix.cols = spec.cols;
     matrix.dtype = spec.dtype;
     matrix.layout = spec.layout;
+    matrix.layer = spec.layer;
     matrix.gradient = spec.gradient;
     matrix.shard_rows = spec.shard_rows;
     if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) {
@@ -379,6 +383,11 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "buffers_in_turn", options.limits.buffers_in_turn);
   Add(fields, "bucket_bytes", options.limits.bucket_bytes);
   Add(fields, "piece_bytes", options.limits.piece_bytes);
+  Add(fields, "inter_layers_ahead", options.limits.inter_layers_ahead);
+  Add(fields, "intra_layers_ahead", options.limits.intra_layers_ahead);
+  Add(fields, "keep_through_backward", Text(options.limits.keep_through_backward));
+  Add(fields, "passes", options.limits.passes);
+  Add(fields, "fetched_bytes", options.limits.fetched_bytes);
   Add(fields, "buffer_bytes", options.limits.buffer_bytes);
   Add(fields, "owner_solver", View(Name(options.owner_solver)));
   Add(fields, "ownership.state_bytes_cap", options.ownership.state_bytes_cap);

@@ -21,6 +21,7 @@
 #include "runtime/memory.h"
 #include "runtime/op_issuer.h"
 #include "runtime/owners.h"
+#include "runtime/passes.h"
 #include "runtime/registration.h"
 #include "runtime/step_recorder.h"
 #include "runtime/trace.h"
@@ -82,6 +83,8 @@ class RuntimeImpl final : public Runtime {
   absl::Status Progress() override;
   absl::Status ParameterNeeded(int layer, Stream& stream) override;
   absl::Status WaitForLayer(int layer) override;
+  absl::Status ParameterReleased(int layer, Stream* stream) override;
+  absl::StatusOr<const void*> Parameter(MatrixId matrix) const override;
   absl::Status WaitForStep() override;
   std::int64_t steps() const override { return executor_ == nullptr ? 0 : executor_->step(); }
   const Plan& plan() const override { return plan_; }
@@ -110,6 +113,8 @@ class RuntimeImpl final : public Runtime {
   // This rank's job of the open step, with the rates it uses.
   std::shared_ptr<JobState> Announce(MatrixId matrix);
   absl::StatusOr<const std::vector<MatrixId>*> Layer(int layer) const;
+  // Owned weights of the layer; null `stream` means the host waits.
+  absl::Status NeedOwned(int layer, Stream* stream);
   void Shutdown();
 
   const RuntimeOptions options_;
@@ -136,6 +141,7 @@ class RuntimeImpl final : public Runtime {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<OpIssuer> issuer_;
   std::unique_ptr<Verdict> verdict_;
+  std::unique_ptr<Passes> passes_;
   std::unique_ptr<Executor> executor_;
 };
 
@@ -224,6 +230,7 @@ absl::Status RuntimeImpl::TryCommit() {
   accumulating_.resize(specs_.size());
   open_jobs_.resize(specs_.size());
   closed_jobs_.resize(specs_.size());
+  passes_ = std::make_unique<Passes>(plan_);
   executor_ = std::make_unique<Executor>(
       Executor::Context{device_, transport_, plan_, transport_.rank(), *memory_, *issuer_,
                         *verdict_, *recorder_, decisions_, trace_.get(), options_.deadline});
@@ -346,7 +353,10 @@ absl::Status RuntimeImpl::Step(Stream* caller) {
     Announce(matrix);
   }
   WEFT_RETURN_IF_ERROR(verdict_->Set(step, ballots_, loss_scale_));
+  for (const std::int32_t use : passes_->Close()) executor_->Skip(use);
   executor_->Close(caller);
+  // Owned weights of the first layers are on their way before they are needed.
+  if (executor_->MayIssue()) executor_->IssueReady();
   closed_jobs_ = std::exchange(open_jobs_, std::vector<std::shared_ptr<JobState>>(specs_.size()));
   if (!missing.empty() && options_.missing_gradient == MissingGradient::kError) {
     return absl::FailedPreconditionError(
@@ -371,26 +381,63 @@ absl::StatusOr<const std::vector<MatrixId>*> RuntimeImpl::Layer(int layer) const
   return &found->second;
 }
 
+absl::Status RuntimeImpl::NeedOwned(int layer, Stream* stream) {
+  if (!passes_->Uses(layer)) return absl::OkStatus();
+  HostTimer timer(*recorder_, device_.clock(), executor_->step());
+  WEFT_RETURN_IF_ERROR(MakeRoomForStep(timer));
+  WEFT_ASSIGN_OR_RETURN(const Passes::Need need, passes_->Begin(layer));
+  if (need.released >= 0) executor_->Release(need.released, stream);
+  for (const std::int32_t use : need.skipped) executor_->Skip(use);
+  const Nanos begin = device_.clock().Now();
+  const absl::Status status = executor_->Need(need.use, stream);
+  if (stream == nullptr) timer.Blocked(device_.clock().Now() - begin);
+  if (status.ok()) passes_->Grant(need.use);
+  return status;
+}
+
 absl::Status RuntimeImpl::ParameterNeeded(int layer, Stream& stream) {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
-  if (executor_->step() == 0) return absl::OkStatus();
   auto span = std::make_shared<std::pair<Nanos, Nanos>>();
   stream.RecordTime(&span->first);
-  for (const MatrixId matrix : *matrices) executor_->WaitDelivered(matrix, stream);
+  WEFT_RETURN_IF_ERROR(NeedOwned(layer, &stream));
+  for (const MatrixId matrix : *matrices) {
+    if (executor_->step() == 0 || specs_[matrix].layout == Layout::kOwned) continue;
+    executor_->WaitDelivered(matrix, stream);
+  }
   stream.RecordTime(&span->second);
+  // What is needed now is what the last step has left; the first step's first pass is its own.
   stream.EnqueueAlways(
-      [span, recorder = recorder_, step = executor_->step() - 1](const absl::Status&) {
-        recorder->AddWait(step, span->first, span->second);
-      });
+      [span, recorder = recorder_, step = std::max<std::int64_t>(executor_->step() - 1, 0)](
+          const absl::Status&) { recorder->AddWait(step, span->first, span->second); });
   return absl::OkStatus();
+}
+
+absl::Status RuntimeImpl::ParameterReleased(int layer, Stream* stream) {
+  WEFT_RETURN_IF_ERROR(CheckRunning());
+  WEFT_RETURN_IF_ERROR(Layer(layer).status());
+  if (!passes_->Uses(layer)) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::int32_t use, passes_->End(layer));
+  HostTimer timer(*recorder_, device_.clock(), executor_->step());
+  executor_->Release(use, stream);
+  return executor_->failure();
+}
+
+absl::StatusOr<const void*> RuntimeImpl::Parameter(MatrixId matrix) const {
+  if (memory_ == nullptr) return absl::FailedPreconditionError("Commit() has not been called");
+  if (matrix < 0 || matrix >= static_cast<MatrixId>(specs_.size())) {
+    return absl::NotFoundError(absl::StrCat("no matrix has the id ", matrix));
+  }
+  return memory_->slot(matrix, Slot::kWeight);
 }
 
 absl::Status RuntimeImpl::WaitForLayer(int layer) {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
+  WEFT_RETURN_IF_ERROR(NeedOwned(layer, nullptr));
   if (executor_->step() == 0) return absl::OkStatus();
   for (const MatrixId matrix : *matrices) {
+    if (specs_[matrix].layout == Layout::kOwned) continue;
     JobState& job = *closed_jobs_[matrix];
     const auto wait = [&]() -> std::optional<absl::Status> {
       const absl::Status status = job.Wait(Stage::kDelivered, options_.deadline);
@@ -493,6 +540,11 @@ void RuntimeImpl::Shutdown() {
         "rank ", transport_.rank(), " ended its runtime with step ", executor_->step(), " open")));
   } else if (executor_->failure().ok() && executor_->step() > 0) {
     (void)executor_->WaitForStep(executor_->step() - 1);
+  }
+  if (executor_->failure().ok() && !plan_.uses.empty()) {
+    // Peers may be waiting for weights that are fetched ahead: all ranks see to the same ones.
+    executor_->IssueReady();
+    executor_->Drain();
   }
   const absl::Status ended = executor_->failure().ok()
                                  ? absl::CancelledError("the runtime was destroyed")

@@ -13,7 +13,7 @@
 namespace weft::runtime {
 namespace {
 
-constexpr int kTrainerTid = kLaneCount;
+constexpr int kTrainerTid = static_cast<int>(Lane::kCaller);
 
 using base::View;
 
@@ -98,7 +98,7 @@ std::string Trace::ToJson(const Plan& plan, Nanos origin) const {
   EventWriter writer(rank_, origin - offset_);
   writer.Metadata("process_name", 0,
                   absl::StrCat("rank ", rank_, " (node ", plan.topology.grid.node_of(rank_), ")"));
-  for (int lane = 0; lane < kLaneCount; ++lane) {
+  for (int lane = 0; lane < kTrainerTid; ++lane) {
     writer.Metadata("thread_name", lane, Name(static_cast<Lane>(lane)));
   }
   writer.Metadata("thread_name", kTrainerTid, "trainer");

@@ -82,6 +82,12 @@ absl::StatusOr<std::vector<std::optional<OwnedWork>>> OwnedWorkOf(
       work.shape = {ComputeKind::kNewtonSchulz, spec.rows, spec.cols, DType::kF32, "custom"};
       work.flops = custom->flops;
       result.push_back(OwnedWork{std::move(work), /*batches=*/false});
+    } else if (spec.layout == Layout::kOwned) {
+      // AdamW: a pass over gradient, two moments and weight.
+      ComputeWork work = RowNormWork(spec.rows, spec.cols);
+      work.flops *= 4;
+      work.bytes = 7 * 4 * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
+      result.push_back(OwnedWork{std::move(work), /*batches=*/false});
     } else {
       result.push_back(std::nullopt);
     }

@@ -61,11 +61,13 @@ struct MatrixSpec {
   std::int64_t cols = 0;
   DType dtype = DType::kF32;  // of weight and gradient
   // Device memory of the weight, dense rows: whole (replicated) or this rank's rows (sharded). Weft
-  // writes it; it must outlive the runtime. Null allowed when empty, and for PlanFor().
+  // writes it; it must outlive the runtime. Null allowed when empty, and for PlanFor(). Owned: the
+  // first weight, whole; read in Commit() on the owner (which PlanFor() tells), not looked at
+  // elsewhere, and not needed afterwards.
   void* weight = nullptr;
   Layout layout = Layout::kReplicated;
   GradientKind gradient = GradientKind::kLocal;
-  int layer = 0;  // for ParameterNeeded
+  int layer = 0;  // for ParameterNeeded()
   Rule rule = MuonOptions{};
   // Sharded only: rows on each rank; empty means DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
@@ -196,9 +198,24 @@ class Runtime {
 
   // Makes `stream` wait until every parameter of `layer` from the last closed step is delivered on
   // this rank; a no-op before the first step. NotFound for a layer without matrices.
+  //
+  // Layout owned: the weights of `layer` are here (Parameter()) from now on, also before the first
+  // step, until ParameterReleased(), and those of later layers are on their way. A step has
+  // limits.passes forward passes over the layers, in order of registration, each followed by a
+  // backward one in the opposite order; every pass may leave layers out. A layer that is needed
+  // again is released. FailedPrecondition where the step has no further pass, and while what comes
+  // first in plan order is missing: the gradients of later layers in the last backward pass, and
+  // the release of layers whose place this one takes; the call may be repeated when it has come.
   virtual absl::Status ParameterNeeded(int layer, Stream& stream) = 0;
   // The same for a trainer that computes on the host: blocks until then. The step's error, if any.
   virtual absl::Status WaitForLayer(int layer) = 0;
+  // Layout owned: what `stream` holds now is the last that reads the layer's weights in this pass;
+  // null: that has run. Layers are released in the order in which they were needed, else
+  // FailedPrecondition. Step() releases what is left. A no-op for layers of other layouts.
+  virtual absl::Status ParameterReleased(int layer, Stream* stream = nullptr) = 0;
+  // Device memory of the weight on this rank, as its layout has it; of an owned matrix whole, and
+  // from ParameterNeeded() to ParameterReleased() alone, but on its owner. Null when empty.
+  virtual absl::StatusOr<const void*> Parameter(MatrixId matrix) const = 0;
   // Blocks until the last closed step is complete on this rank; its outcome.
   virtual absl::Status WaitForStep() = 0;
 

@@ -96,7 +96,7 @@ class RankModel {
   // Rows of a whole matrix that this rank holds.
   std::vector<float> OwnRows(std::size_t m, const std::vector<float>& whole) const {
     const ModelMatrix& matrix = matrices_[m];
-    if (matrix.layout == Layout::kReplicated) return whole;
+    if (matrix.layout != Layout::kSharded) return whole;
     std::vector<std::int64_t> rows = matrix.shard_rows;
     if (rows.empty()) rows = DefaultShardRows(matrix.shape.rows, world_);
     std::int64_t begin = 0;
