@@ -14,7 +14,7 @@ namespace weft::tool {
 
 absl::StatusOr<PlanCosts> CostsFor(const Options& options, const std::vector<MatrixSpec>& specs,
                                    const Topology& topology) {
-  WEFT_ASSIGN_OR_RETURN(CostProfile profile, ReadCostProfile(options.profile));
+  WEFT_ASSIGN_OR_RETURN(const CostProfile profile, ReadCostProfile(options.profile));
   WEFT_ASSIGN_OR_RETURN(const auto device, CreateHostDevice());
   ProfileFingerprint here = FingerprintOf(*device, "", topology);
   here.threads = 0;
@@ -27,7 +27,7 @@ absl::StatusOr<PlanCosts> CostsFor(const Options& options, const std::vector<Mat
                                                      "; --any-profile uses it all the same"));
     }
   }
-  CostModel model(std::move(profile), topology);
+  CostModel model(profile, topology);
   WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
   BatchTables tables = MakeBatchTables(model, work);
   return PlanCosts{std::move(model), std::move(tables), std::move(mismatch)};

@@ -25,11 +25,13 @@ constexpr int kSecondsColumn = 5;
 
 // What owners were balanced by.
 std::string CostsText(const Session& session) {
-  if (!session.costs)
+  if (!session.costs) {
     return "executed FLOPs, an analytic model; nothing is measured (no --profile)";
+  }
   std::map<CostSource, int> tables;
   for (const CostSource source : session.costs->tables.table_source) ++tables[source];
   std::vector<std::string> parts;
+  parts.reserve(tables.size());
   for (const auto& [source, count] : tables) {
     parts.push_back(absl::StrCat(count, " ", std::string(Name(source))));
   }
