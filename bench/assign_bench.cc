@@ -22,7 +22,7 @@
 
 namespace {
 
-using weft::scheduler::AssignmentReport;
+using weft::AssignmentReport;
 using weft::scheduler::OwnerAssignment;
 using weft::scheduler::SolverOptions;
 

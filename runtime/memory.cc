@@ -6,14 +6,14 @@
 namespace weft::runtime {
 namespace {
 
-// Rows of `op`'s matrix that its rule's state covers on `rank`.
-std::int64_t StateRows(const Plan& plan, const Op& op, int rank) {
+// Rows of `m`, a matrix of `op`, that its rule's state covers on `rank`.
+std::int64_t StateRows(const Plan& plan, const Op& op, std::int32_t m, int rank) {
   switch (op.kind) {
     case OpKind::kMomentum:
     case OpKind::kElementwise:
-      return SlotRows(plan, op.matrix, op.target, rank);
+      return SlotRows(plan, m, op.target, rank);
     case OpKind::kCustom:
-      return plan.matrices[op.matrix].rows;
+      return plan.matrices[m].rows;
     default:
       return 0;
   }
@@ -59,13 +59,14 @@ absl::StatusOr<std::unique_ptr<Memory>> Memory::Create(Device& device, const Pla
   for (const auto& lane : plan.lanes[rank]) {
     for (const std::int32_t id : lane) {
       const Op& op = plan.ops[id];
-      const std::int64_t rows = op.matrix >= 0 ? StateRows(plan, op, rank) : 0;
-      if (rows == 0) continue;
-      const PlanMatrix& matrix = plan.matrices[op.matrix];
-      const std::size_t bytes = rows * matrix.cols * matrix.state_bytes_per_element;
-      if (bytes == 0) continue;
-      WEFT_ASSIGN_OR_RETURN(Buffer * buffer, allocate(matrix.name, bytes));
-      memory->states_[op.matrix] = absl::MakeSpan(buffer->as<float>(), bytes / sizeof(float));
+      for (const std::int32_t m : MatricesOf(plan, op)) {
+        const PlanMatrix& matrix = plan.matrices[m];
+        const std::size_t bytes =
+            StateRows(plan, op, m, rank) * matrix.cols * matrix.state_bytes_per_element;
+        if (bytes == 0) continue;
+        WEFT_ASSIGN_OR_RETURN(Buffer * buffer, allocate(matrix.name, bytes));
+        memory->states_[m] = absl::MakeSpan(buffer->as<float>(), bytes / sizeof(float));
+      }
     }
   }
   const std::size_t counter_bytes = specs.size() * sizeof(std::int64_t);

@@ -27,11 +27,6 @@ absl::StatusOr<std::unique_ptr<OpIssuer>> OpIssuer::Create(Device& device, const
 absl::Status OpIssuer::PrepareKernels() {
   by_matrix_.assign(specs_.size(), nullptr);
   // Matrices (or batches of one size) of one shape and one set of options share a prepared run.
-  const auto same = [](const NewtonSchulzOptions& a, const NewtonSchulzOptions& b) {
-    return a.coefficients.triples == b.coefficients.triples && a.iterations == b.iterations &&
-           a.operand_type == b.operand_type && a.segments == b.segments &&
-           a.norm_floor == b.norm_floor && a.clamp_to_floor == b.clamp_to_floor;
-  };
   const auto batch_of = [&](std::int32_t m) {
     const std::int32_t batch = plan_.matrices[m].batch;
     return batch < 0 ? std::int64_t{1} : static_cast<std::int64_t>(plan_.sets[batch].size());
@@ -48,14 +43,14 @@ absl::Status OpIssuer::PrepareKernels() {
           const MatrixSpec& known = specs_[other];
           return known.rows == spec.rows && known.cols == spec.cols &&
                  batch_of(other) == batch_of(op.matrix) &&
-                 same(std::get<MuonOptions>(known.rule).newton_schulz, options);
+                 known.padding_rows == spec.padding_rows && known.row_blocks == spec.row_blocks &&
+                 std::get<MuonOptions>(known.rule).newton_schulz == options;
         });
     if (found != representative.end()) {
       by_matrix_[op.matrix] = by_matrix_[*found];
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(auto run, update::NewtonSchulz::Create(device_, options, spec.rows,
-                                                                 spec.cols, batch_of(op.matrix)));
+    WEFT_ASSIGN_OR_RETURN(auto run, BlockRuns::Create(device_, options, spec, batch_of(op.matrix)));
     workspace_bytes = std::max(workspace_bytes, run->workspace_bytes());
     by_matrix_[op.matrix] = run.get();
     newton_schulz_.push_back(std::move(run));
@@ -67,7 +62,7 @@ absl::Status OpIssuer::PrepareKernels() {
 
 absl::Status OpIssuer::WarmUp() {
   const std::unique_ptr<Stream> stream = device_.CreateStream("weft warm-up");
-  std::set<const update::NewtonSchulz*> done;
+  std::set<const BlockRuns*> done;
   for (const std::int32_t id : plan_.lanes[rank_][static_cast<int>(Lane::kCompute)]) {
     const Op& op = plan_.ops[id];
     if (op.kind != OpKind::kOrthogonalize || !done.insert(by_matrix_[op.matrix]).second) continue;
@@ -87,11 +82,8 @@ void OpIssuer::PrepareExtents() {
       const auto width =
           static_cast<std::int64_t>(SizeOf(SlotType(plan_.matrices[op.matrix], op.source)));
       for (const std::int32_t m : MatricesOf(plan_, op)) {
-        const PlanMatrix& matrix = plan_.matrices[m];
-        extent.elements += matrix.rows * matrix.cols;
-        if (IsCollective(op.kind)) continue;
-        const Slot written = op.target == Slot::kNone ? op.source : op.target;
-        extent.rows.push_back({SlotRows(plan_, m, written, rank_) * matrix.cols, OwnRows(op, m)});
+        extent.elements += plan_.matrices[m].rows * plan_.matrices[m].cols;
+        if (!IsCollective(op.kind)) extent.rows.push_back(RowsOf(op, m));
       }
       if (op.kind == OpKind::kAllGather || op.kind == OpKind::kGather) {
         extent.per_member = PerMember(op, op.source, width);
@@ -179,16 +171,30 @@ float OpIssuer::GradientScale(std::int32_t m) const {
              : 1.0f;
 }
 
+OpIssuer::Rows OpIssuer::RowsOf(const Op& op, std::int32_t m) const {
+  const MatrixSpec& spec = specs_[m];
+  const std::int64_t rows =
+      SlotRows(plan_, m, op.target == Slot::kNone ? op.source : op.target, rank_);
+  const std::int64_t first = FirstRow(m, rows);
+  Rows result{LogicalRows(spec, first, rows) * spec.cols, OwnRows(op, m), {}};
+  if (op.kind == OpKind::kApply) result.pieces = PiecesOf(spec, first, rows);
+  return result;
+}
+
+std::int64_t OpIssuer::FirstRow(std::int32_t m, std::int64_t rows) const {
+  const PlanMatrix& matrix = plan_.matrices[m];
+  if (rows == matrix.rows) return 0;
+  return std::accumulate(matrix.shard_rows.begin(), matrix.shard_rows.begin() + rank_,
+                         std::int64_t{0});
+}
+
 const std::byte* OpIssuer::OwnRows(const Op& op, std::int32_t m) const {
   const PlanMatrix& matrix = plan_.matrices[m];
   const auto* whole = static_cast<const std::byte*>(memory_.slot(m, op.source));
-  if (op.target == Slot::kNone ||
-      SlotRows(plan_, m, op.source, rank_) == SlotRows(plan_, m, op.target, rank_)) {
-    return whole;
-  }
-  const std::int64_t rows_before = std::accumulate(
-      matrix.shard_rows.begin(), matrix.shard_rows.begin() + rank_, std::int64_t{0});
-  return whole + rows_before * matrix.cols * SizeOf(SlotType(matrix, op.source));
+  if (op.target == Slot::kNone) return whole;
+  const std::int64_t rows = SlotRows(plan_, m, op.target, rank_);
+  if (SlotRows(plan_, m, op.source, rank_) == rows) return whole;
+  return whole + FirstRow(m, rows) * matrix.cols * SizeOf(SlotType(matrix, op.source));
 }
 
 absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& rows, Stream& stream,
@@ -211,10 +217,17 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
     }
     case OpKind::kApply: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
-      const double step = arguments.lr * ScaleFactor(rule.scale, matrix.rows, matrix.cols);
-      return math.Apply(stream, count, static_cast<float>(arguments.lr * arguments.weight_decay),
-                        static_cast<float>(step), static_cast<const float*>(source), target,
-                        matrix.dtype, arguments.control);
+      for (const RowPiece& piece : rows.pieces) {
+        const double step = arguments.lr * ScaleFactor(rule.scale, piece.block_rows, matrix.cols);
+        const std::int64_t begin = piece.begin * matrix.cols;
+        WEFT_RETURN_IF_ERROR(
+            math.Apply(stream, piece.rows * matrix.cols,
+                       static_cast<float>(arguments.lr * arguments.weight_decay),
+                       static_cast<float>(step), static_cast<const float*>(source) + begin,
+                       static_cast<std::byte*>(target) + begin * SizeOf(matrix.dtype), matrix.dtype,
+                       arguments.control));
+      }
+      return absl::OkStatus();
     }
     case OpKind::kElementwise: {
       const auto& rule = std::get<AdamWOptions>(spec.rule);
@@ -224,7 +237,8 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
       adamw.gradient_type = matrix.dtype;
       adamw.gradient_scale = GradientScale(m);
       adamw.m = memory_.state(m).data();
-      adamw.v = count > 0 ? adamw.m + count : nullptr;
+      // Behind m for all rows held here, padding included.
+      adamw.v = count > 0 ? adamw.m + memory_.state(m).size() / 2 : nullptr;
       adamw.weight = target;
       adamw.weight_type = matrix.dtype;
       adamw.lr = arguments.lr;

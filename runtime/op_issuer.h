@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "runtime/communicators.h"
 #include "runtime/memory.h"
-#include "update/newton_schulz.h"
+#include "runtime/row_blocks.h"
 #include "weft/device.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
@@ -61,8 +61,9 @@ class OpIssuer {
 
   // What a compute op handles of a matrix here, the same in every step.
   struct Rows {
-    std::int64_t elements = 0;          // of the target
+    std::int64_t elements = 0;          // of the target, without padding
     const std::byte* source = nullptr;  // where the rows it handles begin
+    std::vector<RowPiece> pieces;       // kApply: each has its own scale
   };
   struct Extent {
     std::vector<Rows> rows;     // compute: of each matrix of the op
@@ -80,6 +81,9 @@ class OpIssuer {
   absl::Status IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments);
 
   float GradientScale(std::int32_t m) const;
+  Rows RowsOf(const Op& op, std::int32_t m) const;
+  // The first row that this rank holds of a matrix of which it holds `rows`.
+  std::int64_t FirstRow(std::int32_t m, std::int64_t rows) const;
   // Where the rows of `m` that `op` handles begin inside its source, which may hold more of them.
   const std::byte* OwnRows(const Op& op, std::int32_t m) const;
   // Elements of `slot` on each member of the op's group, times `unit`.
@@ -91,8 +95,8 @@ class OpIssuer {
   const int rank_;
   const Memory& memory_;
   const Communicators& communicators_;
-  std::vector<std::unique_ptr<update::NewtonSchulz>> newton_schulz_;
-  std::vector<update::NewtonSchulz*> by_matrix_;
+  std::vector<std::unique_ptr<BlockRuns>> newton_schulz_;
+  std::vector<BlockRuns*> by_matrix_;
   std::unique_ptr<Buffer> workspace_;
   std::unordered_map<std::int32_t, Extent> extents_;  // by op
 };

@@ -17,9 +17,12 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/topology_fields.h"
+#include "runtime/owners.h"
+#include "runtime/row_blocks.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
+#include "weft/work.h"
 
 namespace weft::runtime {
 namespace {
@@ -147,9 +150,21 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   };
   if (!names_something(options.strategy, Strategy::kOwner) ||
       !names_something(options.missing_gradient, MissingGradient::kSkip) ||
-      !names_something(options.non_finite, NonFinite::kSkipMatrix)) {
+      !names_something(options.non_finite, NonFinite::kSkipMatrix) ||
+      !names_something(options.owner_solver, OwnerSolver::kMilp)) {
     return absl::InvalidArgumentError(
-        "strategy, missing_gradient or non_finite has a value that names nothing");
+        "strategy, missing_gradient, non_finite or owner_solver has a value that names nothing");
+  }
+  if (options.owner_time_limit < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("owner_time_limit must not be negative");
+  }
+  if (options.ownership.state_bytes_cap < 0) {
+    return absl::InvalidArgumentError("ownership.state_bytes_cap must not be negative");
+  }
+  const double factor = options.ownership.inter_group_factor;
+  if (!std::isfinite(factor) || (factor != 0 && factor < 1)) {
+    return absl::InvalidArgumentError(
+        "ownership.inter_group_factor must be 0 (none), or 1 or more");
   }
   if (options.deadline <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("deadline must be positive");
@@ -175,6 +190,9 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   }
   if (scheduler::TooLarge(spec.rows, spec.cols)) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is too large"));
+  }
+  if (const absl::Status blocks = CheckRowBlocks(spec); !blocks.ok()) {
+    return Bad(spec, std::string(blocks.message()));
   }
   std::int64_t rows_here = spec.rows;
   if (spec.layout == Layout::kSharded) {
@@ -244,6 +262,49 @@ void CompleteSpec(MatrixSpec& spec, int world) {
   }
 }
 
+namespace {
+
+// Where the options have no tables of batches of their own.
+absl::Status AddCosts(const std::vector<MatrixSpec>& specs, const RuntimeOptions& options,
+                      OwnershipOptions& ownership) {
+  if (!ownership.batch_costs.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
+  BatchTables tables = MakeBatchTables(
+      options.costs != nullptr ? *options.costs : CostModel(options.topology), work);
+  ownership.batch_costs = std::move(tables.batch_costs);
+  ownership.matrix_table = std::move(tables.matrix_table);
+  return absl::OkStatus();
+}
+
+// Nothing where the trainer tells no layers apart.
+std::vector<std::int32_t> LayersOf(const std::vector<MatrixSpec>& specs) {
+  std::vector<std::int32_t> layers;
+  bool several = false;
+  for (const MatrixSpec& spec : specs) {
+    layers.push_back(spec.layer);
+    several = several || spec.layer != specs.front().layer;
+  }
+  return several ? layers : std::vector<std::int32_t>{};
+}
+
+// The costs of batches of each matrix, as text; empty for one that has none.
+std::vector<std::string> CostTexts(const std::vector<MatrixSpec>& specs,
+                                   const RuntimeOptions& options) {
+  OwnershipOptions ownership = options.ownership;
+  std::vector<std::string> texts(specs.size());
+  // What is wrong with the specs is for MakePlanRequest() to say.
+  if (!AddCosts(specs, options, ownership).ok()) return texts;
+  for (std::size_t i = 0; i < std::min(specs.size(), ownership.matrix_table.size()); ++i) {
+    const std::int32_t table = ownership.matrix_table[i];
+    if (table < 0 || table >= static_cast<std::int32_t>(ownership.batch_costs.size())) continue;
+    texts[i] = List(ownership.batch_costs[table],
+                    [](std::string* out, double cost) { absl::StrAppend(out, Exact(cost)); });
+  }
+  return texts;
+}
+
+}  // namespace
+
 absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs,
                                             const RuntimeOptions& options) {
   PlanRequest request;
@@ -251,6 +312,11 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.strategy = options.strategy;
   request.strict = options.strict;
   request.check_gradients = true;
+  request.limits = options.limits;
+  request.ownership = options.ownership;
+  WEFT_RETURN_IF_ERROR(AddCosts(specs, options, request.ownership));
+  if (request.ownership.layers.empty()) request.ownership.layers = LayersOf(specs);
+  std::vector<const NewtonSchulzOptions*> runs;  // different ones so far
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
     PlanMatrix matrix;
@@ -261,21 +327,27 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     matrix.layout = spec.layout;
     matrix.gradient = spec.gradient;
     matrix.shard_rows = spec.shard_rows;
-    const double elements = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) {
       matrix.rule = RuleKind::kMuon;
       matrix.state_bytes_per_element = 4;
       const NewtonSchulzOptions& ns = muon->newton_schulz;
-      WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
-                            update::MakeRecipe(ns, spec.rows, spec.cols, advisor));
-      matrix.flops = recipe.Cost().symmetric_flops;
+      for (const RowBlock& block : BlocksOf(spec)) {
+        WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
+                              update::MakeRecipe(ns, block.rows, spec.cols, advisor));
+        matrix.flops += recipe.Cost().symmetric_flops;
+      }
+      const auto run =
+          std::find_if(runs.begin(), runs.end(), [&](const auto* known) { return *known == ns; });
+      matrix.ns_run = static_cast<std::int32_t>(run - runs.begin());
+      if (run == runs.end()) runs.push_back(&ns);
       const std::string& warning = advisor.Warning(ns);
       if (!warning.empty()) matrix.warnings.push_back(warning);
     } else if (std::holds_alternative<AdamWOptions>(spec.rule)) {
       matrix.rule = RuleKind::kElementwise;
       matrix.state_bytes_per_element = 8;
       constexpr double kAdamWFlopsPerElement = 12;
-      matrix.flops = kAdamWFlopsPerElement * elements;
+      matrix.flops = kAdamWFlopsPerElement * static_cast<double>(LogicalRows(spec, 0, spec.rows)) *
+                     static_cast<double>(spec.cols);
     } else {
       const auto& custom = std::get<CustomRule>(spec.rule);
       matrix.rule = RuleKind::kCustom;
@@ -303,21 +375,36 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   });
   Add(fields, "strategy", View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
+  Add(fields, "collectives_in_flight", options.limits.collectives_in_flight);
+  Add(fields, "buffers_in_turn", options.limits.buffers_in_turn);
+  Add(fields, "bucket_bytes", options.limits.bucket_bytes);
+  Add(fields, "piece_bytes", options.limits.piece_bytes);
+  Add(fields, "buffer_bytes", options.limits.buffer_bytes);
+  Add(fields, "owner_solver", View(Name(options.owner_solver)));
+  Add(fields, "ownership.state_bytes_cap", options.ownership.state_bytes_cap);
+  Add(fields, "ownership.inter_group_factor", Exact(options.ownership.inter_group_factor));
+  Add(fields, "ownership.owners", List(options.ownership.owners, absl::AlphaNumFormatter()));
+  Add(fields, "ownership.layers", List(options.ownership.layers, absl::AlphaNumFormatter()));
   Add(fields, "missing_gradient", View(Name(options.missing_gradient)));
   Add(fields, "non_finite", View(Name(options.non_finite)));
   Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));
   Add(fields, "trace", Text(options.trace));
   std::vector<std::string> lines = {absl::StrJoin(fields, separator)};
-  for (const MatrixSpec& spec : specs) {
+  const std::vector<std::string> costs = CostTexts(specs, options);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const MatrixSpec& spec = specs[i];
     fields = {absl::StrCat("matrix '", spec.name, "'")};
     Add(fields, "rows", spec.rows);
     Add(fields, "cols", spec.cols);
     Add(fields, "dtype", View(Name(spec.dtype)));
     Add(fields, "layout", View(Name(spec.layout)));
     Add(fields, "shard_rows", List(spec.shard_rows, absl::AlphaNumFormatter()));
+    Add(fields, "padding_rows", spec.padding_rows);
+    Add(fields, "row_blocks", List(spec.row_blocks, absl::AlphaNumFormatter()));
     Add(fields, "gradient", View(Name(spec.gradient)));
     Add(fields, "layer", spec.layer);
     Describe(spec.rule, fields);
+    Add(fields, "batch costs", costs[i]);
     lines.push_back(absl::StrJoin(fields, separator));
   }
   return lines;
@@ -355,8 +442,8 @@ absl::Status CompareManifests(const std::vector<std::string>& manifests) {
 
 namespace weft {
 
-absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices, const RuntimeOptions& options,
-                             const OwnershipOptions& ownership) {
+absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
+                             const RuntimeOptions& options) {
   WEFT_RETURN_IF_ERROR(runtime::CheckOptions(options));
   const int world = options.topology.grid.size();
   std::vector<MatrixSpec> specs = matrices;
@@ -370,8 +457,7 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices, const Runt
     runtime::CompleteSpec(spec, world);
   }
   WEFT_ASSIGN_OR_RETURN(PlanRequest request, runtime::MakePlanRequest(specs, options));
-  request.ownership = ownership;
-  return BuildPlan(request);
+  return runtime::BuildWithOwners(std::move(request), options, Clock::Steady(), 0, nullptr);
 }
 
 }  // namespace weft

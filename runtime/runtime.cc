@@ -20,6 +20,7 @@
 #include "runtime/job_state.h"
 #include "runtime/memory.h"
 #include "runtime/op_issuer.h"
+#include "runtime/owners.h"
 #include "runtime/registration.h"
 #include "runtime/step_recorder.h"
 #include "runtime/trace.h"
@@ -191,8 +192,9 @@ absl::Status RuntimeImpl::Prepare() {
 absl::Status RuntimeImpl::TryCommit() {
   WEFT_ASSIGN_OR_RETURN(communicators_, Communicators::Create(options_.name, device_, transport_));
   WEFT_RETURN_IF_ERROR(CompareWithPeers());
-  WEFT_ASSIGN_OR_RETURN(const PlanRequest request, MakePlanRequest(specs_, options_));
-  WEFT_ASSIGN_OR_RETURN(plan_, BuildPlan(request));
+  WEFT_ASSIGN_OR_RETURN(PlanRequest request, MakePlanRequest(specs_, options_));
+  WEFT_ASSIGN_OR_RETURN(plan_, BuildWithOwners(std::move(request), options_, device_.clock(),
+                                               transport_.rank(), communicators_.get()));
   const auto fingerprint = static_cast<std::int64_t>(Fingerprint(plan_));
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> fingerprints,
                         communicators_->ExchangeNumbers({fingerprint}, "plan"));

@@ -107,7 +107,9 @@ std::string Trace::ToJson(const Plan& plan, Nanos origin) const {
   for (const OpSpan& span : ops_) by_op[{span.step, span.op}] = &span;
   for (const OpSpan& span : ops_) {
     const Op& op = plan.ops[span.op];
-    const std::string matrix = op.matrix >= 0 ? plan.matrices[op.matrix].name : "step";
+    const std::size_t matrices = MatricesOf(plan, op).size();
+    std::string matrix = op.matrix >= 0 ? plan.matrices[op.matrix].name : "step";
+    if (matrices > 1) absl::StrAppend(&matrix, " and ", matrices - 1, " more");
     const int tid = static_cast<int>(op.lane);
     const Group& group = plan.groups[op.group];
     const int part = group.PartOf(rank_);
@@ -132,9 +134,10 @@ std::string Trace::ToJson(const Plan& plan, Nanos origin) const {
   std::map<std::pair<std::int64_t, std::int32_t>, std::map<Stage, Nanos>> stages;
   for (const OpSpan& span : ops_) {
     const Op& op = plan.ops[span.op];
-    if (op.matrix < 0) continue;
-    Nanos& end = stages[{span.step, op.matrix}].try_emplace(op.stage, span.end).first->second;
-    end = std::max(end, span.end);
+    for (const std::int32_t m : MatricesOf(plan, op)) {
+      Nanos& end = stages[{span.step, m}].try_emplace(op.stage, span.end).first->second;
+      end = std::max(end, span.end);
+    }
   }
   for (const JobSpan& job : jobs_) {
     const std::string id = absl::StrCat(job.step, ".", job.matrix);

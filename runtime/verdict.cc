@@ -53,9 +53,8 @@ absl::StatusOr<std::unique_ptr<Verdict>> Verdict::Create(Device& device, const P
     WEFT_ASSIGN_OR_RETURN(verdict->controls_[parity], device.Allocate(count * sizeof(StepControl)));
   }
   for (const std::int32_t id : plan.lanes[rank][static_cast<int>(Lane::kCompute)]) {
-    if (plan.ops[id].kind == OpKind::kCheckGradient) {
-      verdict->checked_.push_back(plan.ops[id].matrix);
-    }
+    if (plan.ops[id].kind != OpKind::kCheckGradient) continue;
+    for (const std::int32_t m : MatricesOf(plan, plan.ops[id])) verdict->checked_.push_back(m);
   }
   return verdict;
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "runtime/row_blocks.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
 
@@ -25,6 +26,25 @@ absl::StatusOr<ComputeWork> WorkOf(const NewtonSchulzOptions& options, std::int6
   // The input is normalized, the result converted.
   work.launches = static_cast<int>(recipe.steps.size()) + 2;
   return work;
+}
+
+// Several blocks run one after another: no measured shape is theirs, their FLOPs tell.
+absl::StatusOr<OwnedWork> WorkOf(const MuonOptions& muon, const MatrixSpec& spec,
+                                 update::SegmentAdvisor& advisor) {
+  OwnedWork owned;
+  owned.batches = spec.row_blocks.empty() && spec.padding_rows == 0;
+  const std::vector<runtime::RowBlock> blocks = runtime::BlocksOf(spec);
+  for (const runtime::RowBlock& block : blocks) {
+    WEFT_ASSIGN_OR_RETURN(const ComputeWork work,
+                          WorkOf(muon.newton_schulz, block.rows, spec.cols, advisor));
+    owned.work.shape = work.shape;
+    owned.work.flops += work.flops;
+    owned.work.launches += work.launches;
+  }
+  if (blocks.size() == 1) return owned;
+  owned.work.shape.rows = spec.rows;
+  owned.work.shape.recipe = "blocks";
+  return owned;
 }
 
 }  // namespace
@@ -51,12 +71,12 @@ absl::StatusOr<std::vector<std::optional<OwnedWork>>> OwnedWorkOf(
   update::SegmentAdvisor advisor;
   for (const MatrixSpec& spec : matrices) {
     if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) {
-      absl::StatusOr<ComputeWork> work = WorkOf(muon->newton_schulz, spec.rows, spec.cols, advisor);
+      absl::StatusOr<OwnedWork> work = WorkOf(*muon, spec, advisor);
       if (!work.ok()) {
         return absl::Status(work.status().code(),
                             absl::StrCat("matrix '", spec.name, "': ", work.status().message()));
       }
-      result.push_back(OwnedWork{*std::move(work)});
+      result.push_back(*std::move(work));
     } else if (const auto* custom = std::get_if<CustomRule>(&spec.rule)) {
       ComputeWork work;
       work.shape = {ComputeKind::kNewtonSchulz, spec.rows, spec.cols, DType::kF32, "custom"};

@@ -16,8 +16,10 @@
 #include "scheduler/dependencies.h"
 #include "scheduler/owner_assignment.h"
 #include "scheduler/plan_builder.h"
+#include "scheduler/sets.h"
 #include "scheduler/slots.h"
 #include "scheduler/strategies/path.h"
+#include "scheduler/uses.h"
 #include "scheduler/validator.h"
 #include "weft/plan.h"
 
@@ -26,12 +28,13 @@ namespace scheduler {
 namespace {
 
 constexpr int kAllRanks = -1;
+constexpr int kMostPasses = 1000;
 
 absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
-  if (matrix.layout == Layout::kReplicated) {
+  if (matrix.layout != Layout::kSharded) {
     if (matrix.shard_rows.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("matrix '", matrix.name, "' is replicated and must not have shard rows."));
+        absl::StrCat("matrix '", matrix.name, "' is not sharded and must not have shard rows."));
   }
   if (matrix.shard_rows.size() != static_cast<std::size_t>(ranks)) {
     return absl::InvalidArgumentError(absl::StrCat("matrix '", matrix.name, "' has shard rows for ",
@@ -58,7 +61,7 @@ absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
 
 absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
   const std::string named = absl::StrCat("matrix '", matrix.name, "'");
-  if (matrix.dtype > DType::kBF16 || matrix.layout > Layout::kSharded ||
+  if (matrix.dtype > DType::kBF16 || matrix.layout > Layout::kOwned ||
       matrix.gradient > GradientKind::kReduced || matrix.rule > RuleKind::kCustom) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " has a dtype, layout, gradient kind or rule that names nothing."));
@@ -103,6 +106,11 @@ absl::Status CheckMatrices(const std::vector<PlanMatrix>& matrices, int ranks) {
 absl::Status ChooseLayouts(Plan& plan, bool strict) {
   for (PlanMatrix& matrix : plan.matrices) {
     matrix.fallback.clear();
+    if (matrix.layout == Layout::kOwned && plan.strategy != Strategy::kOwner) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("matrix '", matrix.name, "' is owned, which strategy ",
+                       std::string(Name(plan.strategy)), " cannot serve; use owner."));
+    }
     if (matrix.rule == RuleKind::kElementwise) continue;
     if (plan.strategy == Strategy::kReplicated && matrix.layout == Layout::kSharded) {
       return absl::FailedPreconditionError(
@@ -124,27 +132,30 @@ absl::Status ChooseLayouts(Plan& plan, bool strict) {
 }
 
 // The same on every rank: no solver whose build or time could differ.
-absl::StatusOr<std::vector<int>> ChooseOwners(const AssignmentProblem& problem) {
+absl::StatusOr<std::vector<int>> ChooseOwners(const AssignmentProblem& problem,
+                                              AssignmentReport& report) {
   SolverOptions options;
   options.milp = false;
   WEFT_ASSIGN_OR_RETURN(OwnerAssignment chosen, SolveAssignment(problem, options));
+  report = chosen.report;
   return std::move(chosen.owners);
 }
 
 absl::Status AssignOwners(Plan& plan, const OwnershipOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOwnership(plan, options));
+  FormBuckets(plan, options);
   const PosedProblem posed = Pose(plan, options);
   std::vector<int> owners;
   if (options.owners.empty()) {
-    WEFT_ASSIGN_OR_RETURN(owners, ChooseOwners(posed.problem));
+    WEFT_ASSIGN_OR_RETURN(owners, ChooseOwners(posed.problem, plan.owner_report));
   } else {
     for (std::int32_t m : posed.matrices) owners.push_back(options.owners[m]);
     WEFT_RETURN_IF_ERROR(CheckCaps(posed.problem, owners));
   }
-  for (PlanMatrix& matrix : plan.matrices) matrix.owner = -1;
   for (std::size_t i = 0; i < owners.size(); ++i) {
-    plan.matrices[posed.matrices[i]].owner = owners[i];
+    for (std::int32_t m : TravelsWith(plan, posed.matrices[i])) plan.matrices[m].owner = owners[i];
   }
+  FormBatches(plan, options);
   return absl::OkStatus();
 }
 
@@ -181,10 +192,7 @@ std::vector<std::int32_t> PublishOrder(const Plan& plan,
     const std::int32_t owner = plan.matrices[unit[0]].owner;
     double flops = 0;
     for (std::int32_t lead : unit) {
-      const std::int32_t bucket = plan.matrices[lead].bucket;
-      for (std::int32_t m : bucket >= 0 ? plan.sets[bucket] : std::vector<std::int32_t>{lead}) {
-        flops += plan.matrices[m].flops;
-      }
+      for (std::int32_t m : TravelsWith(plan, lead)) flops += plan.matrices[m].flops;
     }
     if (owner >= 0) load[owner] += flops;
     for (std::int32_t lead : unit) {
@@ -196,17 +204,6 @@ std::vector<std::int32_t> PublishOrder(const Plan& plan,
     return std::pair(finish[a], a) < std::pair(finish[b], b);
   });
   return order;
-}
-
-// What goes through the phases together: matrices alone and buckets, by their first matrix.
-std::vector<std::int32_t> Travellers(const Plan& plan) {
-  std::vector<std::int32_t> travellers;
-  for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
-    const auto m = static_cast<std::int32_t>(i);
-    const std::int32_t bucket = plan.matrices[m].bucket;
-    if (bucket < 0 || plan.sets[bucket][0] == m) travellers.push_back(m);
-  }
-  return travellers;
 }
 
 // Travellers by what one update takes: those whose NS is one batch come with its first.
@@ -233,7 +230,13 @@ absl::Status EmitStep(Plan& plan, int only_rank) {
   PlanBuilder builder(plan);
   const std::vector<std::int32_t> forward = Travellers(plan);
   const std::vector<std::int32_t> backward(forward.rbegin(), forward.rend());
-  for (std::int32_t m : backward) paths[m]->Reduce(builder, m);
+  UseBuilder uses(plan, builder);
+  WEFT_RETURN_IF_ERROR(uses.Prepare());
+  uses.EmitForward();
+  for (std::int32_t m : backward) {
+    uses.EmitBackwardUpTo(m);
+    paths[m]->Reduce(builder, m);
+  }
   if (plan.check_gradients) {
     for (std::int32_t m : backward) {
       const Path::Holders holders = paths[m]->GradientHolders(builder, m);
@@ -270,8 +273,18 @@ absl::Status CheckLimits(const PlanLimits& limits) {
   if (limits.buffers_in_turn < 1) {
     return refuse("buffers_in_turn", limits.buffers_in_turn, "1 or more");
   }
+  if (limits.inter_layers_ahead < 0) {
+    return refuse("inter_layers_ahead", limits.inter_layers_ahead, "0 or more");
+  }
+  if (limits.intra_layers_ahead < 0) {
+    return refuse("intra_layers_ahead", limits.intra_layers_ahead, "0 or more");
+  }
+  if (limits.passes < 1 || limits.passes > kMostPasses) {
+    return refuse("passes", limits.passes, "1 to 1000");
+  }
   for (const auto& [what, bytes] : {std::pair("bucket_bytes", limits.bucket_bytes),
                                     std::pair("piece_bytes", limits.piece_bytes),
+                                    std::pair("fetched_bytes", limits.fetched_bytes),
                                     std::pair("buffer_bytes", limits.buffer_bytes)}) {
     if (bytes < 0) return refuse(what, bytes, "0 or more");
   }
@@ -293,6 +306,7 @@ absl::StatusOr<Plan> Start(const PlanRequest& request) {
   WEFT_RETURN_IF_ERROR(CheckLimits(plan.limits));
   const int ranks = request.topology.grid.size();
   for (PlanMatrix& matrix : plan.matrices) {
+    matrix.owner = matrix.bucket = matrix.batch = -1;
     if (matrix.layout == Layout::kSharded && matrix.shard_rows.empty() && matrix.rows >= 0) {
       matrix.shard_rows = DefaultShardRows(matrix.rows, ranks);
     }
@@ -306,15 +320,16 @@ absl::StatusOr<Plan> Start(const PlanRequest& request) {
 
 absl::StatusOr<OwnerAssignment> SolveOwners(const PlanRequest& request,
                                             const SolverOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(const Plan plan, Start(request));
+  WEFT_ASSIGN_OR_RETURN(Plan plan, Start(request));
   OwnershipOptions ownership = request.ownership;
   ownership.owners.clear();
   WEFT_RETURN_IF_ERROR(CheckOwnership(plan, ownership));
+  FormBuckets(plan, ownership);
   const PosedProblem posed = Pose(plan, ownership);
   WEFT_ASSIGN_OR_RETURN(OwnerAssignment solved, SolveAssignment(posed.problem, options));
   std::vector<int> owners(request.matrices.size(), -1);
   for (std::size_t i = 0; i < posed.matrices.size(); ++i) {
-    owners[posed.matrices[i]] = solved.owners[i];
+    for (std::int32_t m : TravelsWith(plan, posed.matrices[i])) owners[m] = solved.owners[i];
   }
   solved.owners = std::move(owners);
   for (OwnerBatch& batch : solved.batches) {

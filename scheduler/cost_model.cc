@@ -238,8 +238,12 @@ BatchTables MakeBatchTables(const CostModel& model,
     tables.matrix_table.push_back(place->second);
     if (!is_new) continue;
     std::vector<double> costs;
-    for (int batch = 1; batch <= (matrix->batches ? kLargestBatch : 1); ++batch) {
-      costs.push_back(model.Compute(work, batch).seconds);
+    costs.push_back(model.Compute(work, 1).seconds);
+    for (int batch = 2; matrix->batches && batch <= kLargestBatch; ++batch) {
+      const double seconds = model.Compute(work, batch).seconds;
+      // A batch that hardly pays is priced so that no assignment takes it.
+      const double apart = batch * costs[0];
+      costs.push_back(seconds <= (1 - kLeastGain) * apart ? seconds : 2 * apart);
     }
     const CostSource source = model.Compute(work, 1).source;
     tables.batch_costs.push_back(std::move(costs));

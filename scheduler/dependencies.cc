@@ -141,8 +141,8 @@ class Deriver {
   int rank_ = -1;
 };
 
-// The walk goes rank by rank, so that an edge which one rank needed may turn out to be implied by one
-// that a later rank needs, as that from the owner's apply to a broadcast inside nodes is by the
+// The walk goes rank by rank, so that an edge which one rank needed may turn out to be implied by
+// one that a later rank needs, as that from the owner's apply to a broadcast inside nodes is by the
 // broadcast between nodes.
 class Pruner {
  public:
@@ -199,8 +199,8 @@ class Pruner {
     const Op& narrow = everybody(first) ? op : first;
     for (const auto& part : plan_.groups[narrow.group].parts) {
       for (int rank : part) {
-        const bool both = plan_.groups[op.group].PartOf(rank) >= 0 &&
-                          plan_.groups[first.group].PartOf(rank) >= 0;
+        const bool both =
+            plan_.groups[op.group].PartOf(rank) >= 0 && plan_.groups[first.group].PartOf(rank) >= 0;
         if (both && plan_.groups[its.group].PartOf(rank) < 0) return false;
       }
     }

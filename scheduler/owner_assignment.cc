@@ -94,18 +94,6 @@ PatternSearchOptions SearchOptions(const SolverOptions& options) {
 
 }  // namespace
 
-std::string_view Name(AssignmentMethod method) {
-  switch (method) {
-    case AssignmentMethod::kLongestFirst:
-      return "LPT";
-    case AssignmentMethod::kLocalSearch:
-      return "local search";
-    case AssignmentMethod::kMilp:
-      return "MILP";
-  }
-  return "?";
-}
-
 absl::StatusOr<OwnerAssignment> SolveAssignment(const AssignmentProblem& problem,
                                                 const SolverOptions& options) {
   // The limit is one for everything, though only the program ends by it.

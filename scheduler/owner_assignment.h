@@ -3,23 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "scheduler/assignment_problem.h"
 #include "weft/clock.h"
+#include "weft/ownership.h"
 #include "weft/plan.h"
 
 namespace weft::scheduler {
-
-enum class AssignmentMethod : std::uint8_t {
-  kLongestFirst,  // longest processing time first (LPT)
-  kLocalSearch,   // LPT, then moves and swaps
-  kMilp,          // those, then the mixed-integer program
-};
-std::string_view Name(AssignmentMethod method);
 
 struct SolverOptions {
   // Each method ends as soon as the makespan is within this of the lower bound, and the next one
@@ -32,21 +25,6 @@ struct SolverOptions {
   // no clock there is none, and equal problems give equal owners everywhere.
   const Clock* clock = nullptr;
   Nanos limit = 5'000'000'000;
-};
-
-struct AssignmentReport {
-  AssignmentMethod taken = AssignmentMethod::kLongestFirst;
-  // Cost of the rank with the most, in the unit of the costs (FLOPs or the tables').
-  double makespan = 0;
-  double lower_bound = 0;    // of every assignment's makespan; of the caps only the state's is used
-  double longest_first = 0;  // LPT's makespan
-  double local_search = 0;
-  bool milp_available = false;
-  bool milp_ran = false;
-  int targets = 0;           // makespans that the program tried to reach
-  bool out_of_time = false;  // a slower or faster machine may give other owners
-
-  double Gap() const { return lower_bound > 0 ? makespan / lower_bound - 1 : 0; }
 };
 
 // Matrices of one class that their owner runs together.
@@ -78,9 +56,9 @@ absl::Status CheckCaps(const AssignmentProblem& problem, const std::vector<int>&
 // InvalidArgument for options that do not fit the plan's matrices; names the matrix.
 absl::Status CheckOwnership(const Plan& plan, const OwnershipOptions& options);
 
-// The problem that a request poses: matrices that get an owner, and their indices in the request.
-// `plan` has its matrices, and `options` are checked against it. Matrices that cost the same, and
-// that no cap tells apart, are one class.
+// The problem that a request poses: matrices that get an owner, buckets by their first, and their
+// indices in the request. `plan` has its matrices and buckets, and `options` are checked against
+// it. Matrices that cost the same, and that no cap tells apart, are one class.
 struct PosedProblem {
   AssignmentProblem problem;
   std::vector<std::int32_t> matrices;

@@ -7,12 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "scheduler/owner_assignment.h"
+#include "scheduler/sets.h"
 
 namespace weft::scheduler {
 namespace {
 
 bool GetsOwner(const Plan& plan, const PlanMatrix& matrix) {
-  return plan.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise;
+  return matrix.layout == Layout::kOwned ||
+         (plan.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise);
 }
 
 absl::Status CheckTables(const std::vector<std::vector<double>>& tables) {
@@ -58,7 +60,8 @@ absl::Status CheckMatrix(const Plan& plan, const OwnershipOptions& options, std:
   return absl::OkStatus();
 }
 
-// Bytes that a matrix's inter collectives carry in a step (docs/plan.md, "Paths").
+// Bytes that a matrix's inter collectives carry in a step (docs/plan.md, "Paths"). Of an owned one,
+// as if it were fetched for both passes.
 std::int64_t InterBytes(const PlanMatrix& matrix) {
   const auto element = static_cast<std::int64_t>(SizeOf(matrix.dtype));
   const bool sharded = matrix.layout == Layout::kSharded;
@@ -66,6 +69,7 @@ std::int64_t InterBytes(const PlanMatrix& matrix) {
   std::int64_t per_element = sharded && !custom ? 4 : element;  // the direction, or the weight
   if (sharded || matrix.gradient == GradientKind::kLocal) per_element += element;
   if (sharded && custom) per_element += element;  // the weight on its way to the owner
+  if (matrix.layout == Layout::kOwned) per_element += element;
   return matrix.rows * matrix.cols * per_element;
 }
 
@@ -104,23 +108,28 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
   if (problem.grid.nodes > 1) problem.inter_group_factor = options.inter_group_factor;
   using Key = std::pair<std::vector<double>, std::pair<std::int64_t, std::int64_t>>;
   std::map<Key, int> known;
-  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+  for (const std::int32_t m : Travellers(plan)) {
     const PlanMatrix& matrix = plan.matrices[m];
     if (!GetsOwner(plan, matrix)) continue;
     MatrixClass cls;
-    cls.batch_costs = options.batch_costs.empty() ? std::vector<double>{matrix.flops}
-                                                  : options.batch_costs[options.matrix_table[m]];
-    if (problem.state_bytes_cap > 0) {
-      cls.state_bytes = matrix.rows * matrix.cols * matrix.state_bytes_per_element;
+    // A bucket is not for batches with others.
+    cls.batch_costs = options.batch_costs.empty() || matrix.bucket >= 0
+                          ? std::vector<double>{CostOfTraveller(plan, options, m)}
+                          : options.batch_costs[options.matrix_table[m]];
+    for (const std::int32_t each : TravelsWith(plan, m)) {
+      const PlanMatrix& its = plan.matrices[each];
+      if (problem.state_bytes_cap > 0) {
+        cls.state_bytes += its.rows * its.cols * its.state_bytes_per_element;
+      }
+      if (problem.inter_group_factor > 0) cls.inter_bytes += InterBytes(its);
     }
-    if (problem.inter_group_factor > 0) cls.inter_bytes = InterBytes(matrix);
     const auto [place, is_new] = known.emplace(
         Key{cls.batch_costs, {cls.state_bytes, cls.inter_bytes}}, static_cast<int>(known.size()));
     if (is_new) problem.classes.push_back(std::move(cls));
     problem.class_of.push_back(place->second);
     problem.names.push_back(matrix.name);
     if (!options.layers.empty()) problem.layers.push_back(options.layers[m]);
-    posed.matrices.push_back(static_cast<std::int32_t>(m));
+    posed.matrices.push_back(m);
   }
   return posed;
 }

@@ -105,6 +105,9 @@ class CostModel {
 // Batches beyond this are not offered to owner assignment: their workspace grows with the batch,
 // and what they still save shrinks with it.
 inline constexpr int kLargestBatch = 8;
+// Nor are those that save less than this part of the time: a batch publishes its first matrix only
+// with its last.
+inline constexpr double kLeastGain = 0.1;
 
 // What owner assignment is told of one matrix; `batches` is false where it always runs alone.
 struct OwnedWork {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
+
+#include "absl/status/statusor.h"
 
 namespace weft {
 
@@ -10,8 +13,9 @@ namespace weft {
 // get no owner are not looked at. The defaults balance FLOPs and know no caps.
 struct OwnershipOptions {
   // batch_costs[t][b - 1]: cost of one batch of b matrices of table t, in one unit for all tables
-  // (seconds, say); larger batches are not run. matrix_table[m] is the table of matrix m. Empty:
-  // a matrix costs its FLOPs, alone or not.
+  // (seconds, say); larger batches are not run. matrix_table[m] is the table of matrix m; matrices
+  // of one table, shape and PlanMatrix::ns_run may run as one batch. Empty: a matrix costs its
+  // FLOPs, alone or not, and there are no batches.
   std::vector<std::vector<double>> batch_costs;
   std::vector<std::int32_t> matrix_table;
   // Layer of each matrix, any numbers; those of one layer get owners in different inter groups as
@@ -25,6 +29,41 @@ struct OwnershipOptions {
   // Owner of each matrix, -1 for those that get none: solved elsewhere (on one rank, with a solver,
   // then sent to the others). Empty: BuildPlan() chooses.
   std::vector<std::int32_t> owners;
+};
+
+// Who finds the owners that a runtime works with (strategy owner, two ranks or more).
+enum class OwnerSolver : std::uint8_t {
+  kHeuristic,  // every rank: LPT and local search, which are the same everywhere
+  // Rank 0: those, then the mixed-integer program where they are not within 0.5 % of the bound. The
+  // others take its answer.
+  kMilp,
+};
+std::string_view Name(OwnerSolver solver);
+// InvalidArgument names the known ones.
+absl::StatusOr<OwnerSolver> ParseOwnerSolver(std::string_view name);
+
+enum class AssignmentMethod : std::uint8_t {
+  kLongestFirst,  // longest processing time first (LPT)
+  kLocalSearch,   // LPT, then moves and swaps
+  kMilp,          // those, then the mixed-integer program
+};
+std::string_view Name(AssignmentMethod method);
+
+// How owners were found and how good they are. All zero where no matrix gets one, or where the
+// owners were given.
+struct AssignmentReport {
+  AssignmentMethod taken = AssignmentMethod::kLongestFirst;
+  // Cost of the rank with the most, in the unit of the costs (FLOPs or the tables').
+  double makespan = 0;
+  double lower_bound = 0;    // of every assignment's makespan; of the caps only the state's is used
+  double longest_first = 0;  // LPT's makespan
+  double local_search = 0;
+  bool milp_available = false;
+  bool milp_ran = false;
+  int targets = 0;           // makespans that the program tried to reach
+  bool out_of_time = false;  // a slower or faster machine may give other owners
+
+  double Gap() const { return lower_bound > 0 ? makespan / lower_bound - 1 : 0; }
 };
 
 }  // namespace weft

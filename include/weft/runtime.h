@@ -15,9 +15,11 @@
 #include "absl/types/span.h"
 #include "weft/communicator.h"
 #include "weft/completion_queue.h"
+#include "weft/cost_model.h"
 #include "weft/device.h"
 #include "weft/job.h"
 #include "weft/metrics.h"
+#include "weft/ownership.h"
 #include "weft/plan.h"
 #include "weft/topology.h"
 #include "weft/update.h"
@@ -67,6 +69,14 @@ struct MatrixSpec {
   Rule rule = MuonOptions{};
   // Sharded only: rows on each rank; empty means DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
+  // Of `rows`, how many at the end are padding (not with a custom rule). Weft does not read their
+  // gradient, keeps their state at zero and does not update their weight; scale, norms and costs
+  // are of the other rows.
+  std::int64_t padding_rows = 0;
+  // Muon only: rows of each of the matrices that are stored as one, from the first on; they add up
+  // to rows - padding_rows. Each gets its own NS and scale, as if registered alone; clipping,
+  // policies and counters are of the whole. Empty: one matrix.
+  std::vector<std::int64_t> row_blocks;
 };
 
 // When a matrix has no gradient on some rank at Step().
@@ -94,6 +104,19 @@ struct RuntimeOptions {
   Topology topology;  // its grid must have the transport's size
   Strategy strategy = Strategy::kOwner;
   bool strict = false;  // refuse plans with a fallback
+  // Strategy owner: who finds the owners, and how long the program may take (rank 0's value; the
+  // others wait meanwhile, so it must stay below the transport's deadline; infinite: the owners
+  // depend on the registrations alone). Plan::owner_report tells how good they are. Where the time
+  // ends the program, another run may get other owners: equal weights, but State() elsewhere.
+  OwnerSolver owner_solver = OwnerSolver::kMilp;
+  absl::Duration owner_time_limit = absl::Seconds(5);
+  // Caps (one that is not kept fails Commit()), layers, given owners (nobody is asked to find any
+  // then), and costs of batches where those of `costs` will not do.
+  OwnershipOptions ownership;
+  // What NS and collectives cost: owners are balanced by it, and NS runs in batches where it says
+  // that they pay. Null: the analytic model for `topology`. It tells all ranks the same, or
+  // Commit() fails.
+  std::shared_ptr<const CostModel> costs;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;
   // Clips by the norm of all gradients together (means over ranks, a loss scale undone), as
@@ -104,16 +127,17 @@ struct RuntimeOptions {
   // Longest wait of the host for this rank's own streams. Does not run while a collective is under
   // way: that ends at the transport's deadline, which names who is late.
   absl::Duration deadline = absl::Minutes(10);
+  PlanLimits limits;
   CompletionQueue* completions = nullptr;
   bool trace = false;
   int decision_ring = 1024;  // entries kept per rank, >= 1
 };
 
-// The plan that a runtime with these options would commit, without devices or peers; with
-// `ownership`, the one whose owners are chosen by it.
+// The plan that a runtime with these options would commit, without devices or peers (other owners
+// are possible where Plan::owner_report says that the time ended the program).
 // Errors: as AddMatrix() and Commit().
-absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices, const RuntimeOptions& options,
-                             const OwnershipOptions& ownership = {});
+absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
+                             const RuntimeOptions& options);
 
 // One rank's runtime. Calls come from one thread (the trainer's: its collectives and Weft's must be
 // issued from one place), except where marked thread-safe. Calls that may block on a peer: those

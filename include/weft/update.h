@@ -52,6 +52,13 @@ struct NewtonSchulzOptions {
   // Divide by max(norm, norm_floor) instead, as torch.optim.Muon does with 1e-7. The floor must
   // then be a positive normal number.
   bool clamp_to_floor = false;
+
+  friend bool operator==(const NewtonSchulzOptions& a, const NewtonSchulzOptions& b) {
+    // The name of the coefficients changes nothing.
+    return a.coefficients.triples == b.coefficients.triples && a.iterations == b.iterations &&
+           a.operand_type == b.operand_type && a.segments == b.segments &&
+           a.norm_floor == b.norm_floor && a.clamp_to_floor == b.clamp_to_floor;
+  }
 };
 
 // What a set of segments costs in robustness: the scalar model of Gram NS in which a spurious

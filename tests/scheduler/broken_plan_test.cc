@@ -273,6 +273,69 @@ TEST(BrokenPlan, WrongBytesAreRefused) {
   EXPECT_THAT(Refusal(plan), HasSubstr("bytes"));
 }
 
+TEST(BrokenPlan, BuffersOverBudgetNameTheRankTheMatrixAndBothSizes) {
+  std::vector<PlanMatrix> matrices = {Matrix("small", 2, 4), Matrix("large", 64, 4)};
+  PlanRequest request = Request(Strategy::kOwner, 1, 2, std::move(matrices));
+  request.ownership.owners = {0, 1};
+  const absl::StatusOr<Plan> built = BuildPlan(request);
+  ASSERT_EQ(built.status(), absl::OkStatus());
+  // Rank 1: both gradients, and the large one's sum, update and direction.
+  constexpr int kNeeded = 4 * (2 * 4 + 64 * 4 * 4);
+  ASSERT_EQ(built->limits.buffer_bytes, kNeeded);
+  Plan plan = *built;
+  --plan.limits.buffer_bytes;
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("rank 1 "), HasSubstr(std::to_string(kNeeded)),
+                                   HasSubstr("more than the " + std::to_string(kNeeded - 1)),
+                                   HasSubstr("matrix 'large' of 64 x 4")));
+}
+
+TEST(BrokenPlan, ABufferBesideTheSharedOneIsOverBudget) {
+  PlanRequest request = Request(Strategy::kOwner, 1, 2, {Matrix("q", 8, 4), Matrix("k", 8, 4)});
+  request.ownership.owners = {1, 1};
+  request.limits.bucket_bytes = 0;
+  absl::StatusOr<Plan> plan = BuildPlan(request);
+  ASSERT_EQ(plan.status(), absl::OkStatus());
+  constexpr auto kUpdate = static_cast<std::size_t>(Slot::kUpdate);
+  ASSERT_EQ(plan->matrices[0].buffers[kUpdate], plan->matrices[1].buffers[kUpdate]);
+  plan->matrices[1].buffers[kUpdate] = plan->buffers++;
+  EXPECT_THAT(Refusal(*plan), AllOf(HasSubstr("rank 1 "), HasSubstr("bytes of buffers"),
+                                    HasSubstr("matrix '"), HasSubstr("8 x 4")));
+  plan->limits.buffer_bytes += 8 * 4 * 4;
+  EXPECT_EQ(ValidatePlan(*plan), absl::OkStatus());
+}
+
+TEST(BrokenPlan, ATurnThatIsNotAwaitedNamesOpRankAndCommunicator) {
+  std::vector<PlanMatrix> matrices;
+  for (int i = 0; i < 8; ++i) matrices.push_back(Matrix("m" + std::to_string(i), 8, 4));
+  PlanRequest request = Request(Strategy::kOwner, 2, 2, std::move(matrices));
+  request.limits.buffers_in_turn = 1;
+  request.limits.bucket_bytes = 0;
+  const absl::StatusOr<Plan> plan = BuildPlan(request);
+  ASSERT_EQ(plan.status(), absl::OkStatus());
+  int turns = 0;
+  for (std::size_t i = 0; i < plan->ops.size(); ++i) {
+    const Op& op = plan->ops[i];
+    if (op.target != Slot::kNodeGradient || op.after.empty()) continue;
+    Plan broken = *plan;
+    broken.ops[i].after.clear();
+    EXPECT_THAT(Refusal(broken),
+                AllOf(HasSubstr("op " + std::to_string(i) + " (reduce of '" +
+                                plan->matrices[op.matrix].name + "' on communicator 'intra "),
+                      HasSubstr("rank ")));
+    ++turns;
+  }
+  EXPECT_GT(turns, 0);
+}
+
+TEST(BrokenPlan, ASecondCollectiveInFlightNamesOpAndRank) {
+  PlanRequest request = Request(Strategy::kOwner, 2, 2, {Matrix("q", 8, 4), Matrix("k", 8, 4)});
+  absl::StatusOr<Plan> plan = BuildPlan(request);
+  ASSERT_EQ(plan.status(), absl::OkStatus());
+  plan->limits.collectives_in_flight = 1;
+  EXPECT_THAT(Refusal(*plan),
+              AllOf(HasSubstr("op "), HasSubstr("rank "), HasSubstr("on communicator '")));
+}
+
 TEST(BrokenPlan, StagesThatGoBackwardsAreRefused) {
   Plan plan = OwnerPlan();
   const std::int32_t op = Find(plan, [](const Op& o) { return o.kind == OpKind::kMomentum; });

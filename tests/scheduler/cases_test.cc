@@ -1,5 +1,6 @@
 // Small situations that have gone wrong in practice.
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <algorithm>
 #include <map>
@@ -79,7 +80,7 @@ TEST(Cases, GroupsOfOneGetNoCommunicator) {
   }
 }
 
-TEST(Cases, OneHugeMatrixAmongSmallOnes) {
+TEST(Cases, Case15OneHugeMatrixAmongSmallOnes) {
   std::vector<PlanMatrix> matrices = {Matrix("huge", 50000, 64)};
   for (int i = 0; i < 12; ++i) matrices.push_back(Matrix("small" + std::to_string(i), 64, 64));
   const Plan plan = Build(Request(Strategy::kOwner, 1, 4, matrices));
@@ -104,6 +105,60 @@ TEST(Cases, EachNewtonSchulzRunsOnceInTheWorld) {
     EXPECT_EQ(runs.size(), 8u);
     for (const auto& [matrix, count] : runs) EXPECT_EQ(count, 1) << matrix;
     for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(CostOfRank(plan, rank).owned, 2);
+  }
+}
+
+// A matrix's reduction and publication take one collective each, on every lane that they use, and
+// none falls between momentum and the end of its NS: except that gather brings the update
+// together there. Between NS and apply stands the publication of a direction to shards, or nothing.
+RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
+  const auto built = BuildPlan(DrawRequest({}));
+  RC_ASSERT(built.ok());
+  const Plan& plan = *built;
+  for (const auto& lanes : plan.lanes) {
+    std::map<std::int32_t, std::map<OpKind, std::int32_t>> computes;
+    for (std::int32_t index : lanes[static_cast<int>(Lane::kCompute)]) {
+      for (std::int32_t m : MatricesOf(plan, plan.ops[index])) {
+        computes[m][plan.ops[index].kind] = index;
+      }
+    }
+    const auto place = [&](std::int32_t matrix, OpKind kind) {
+      const auto& mine = computes[matrix];
+      return mine.count(kind) == 1 ? mine.at(kind) : -1;
+    };
+    for (Lane lane : {Lane::kIntra, Lane::kInter}) {
+      std::map<std::int32_t, int> reductions, publications, fetches;
+      for (std::int32_t index : lanes[static_cast<int>(lane)]) {
+        const Op& op = plan.ops[index];
+        if (op.kind == OpKind::kVerdict || !IsCollective(op.kind)) continue;
+        for (std::int32_t m : MatricesOf(plan, op)) {
+          // Custom rules bring weights together, too.
+          if (plan.matrices[m].rule == RuleKind::kCustom) continue;
+          if (op.trigger == Trigger::kNeeded) {
+            ++fetches[m];
+            continue;
+          }
+          ++(op.stage == Stage::kReduced ? reductions : publications)[m];
+          const std::int32_t momentum = place(m, OpKind::kMomentum);
+          const std::int32_t ns = place(m, OpKind::kOrthogonalize);
+          const std::int32_t apply = place(m, OpKind::kApply);
+          if (ns >= 0 && momentum < index && index < ns) {
+            RC_ASSERT(plan.strategy == Strategy::kGather);
+            RC_ASSERT(op.kind == OpKind::kAllGather && op.source == Slot::kUpdate);
+          }
+          if (ns >= 0 && ns < index && index < apply) {
+            RC_ASSERT(op.kind == OpKind::kScatter && plan.strategy == Strategy::kOwner);
+            RC_ASSERT(plan.matrices[m].layout == Layout::kSharded);
+          }
+        }
+      }
+      for (const auto& [matrix, count] : fetches) {
+        RC_ASSERT(count <= 2 * plan.limits.passes);
+        RC_ASSERT(publications.count(matrix) == 0u);
+      }
+      for (const auto& [matrix, count] : reductions) RC_ASSERT(count == 1);
+      for (const auto& [matrix, count] : publications) RC_ASSERT(count == 1);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -34,6 +35,7 @@ inline PlanRequest Request(Strategy strategy, int nodes, int ranks_per_node,
   request.strategy = strategy;
   request.topology.grid = {nodes, ranks_per_node};
   request.matrices = std::move(matrices);
+  request.limits.bucket_bytes = 0;  // so that tests see each matrix on its own
   return request;
 }
 
@@ -62,39 +64,146 @@ inline std::int64_t DrawExtent(std::int64_t most) {
                                                 {12, Evenly<std::int64_t>(0, most + 1)}});
 }
 
+// One to `most_ranks` ranks; where both extents can be above one, they mostly are.
+inline ProcessGrid DrawGrid(int most_ranks) {
+  const int ranks = *Evenly(1, most_ranks + 1);
+  int shorter = 1;
+  while ((shorter + 1) * (shorter + 1) <= ranks) ++shorter;
+  shorter = *Evenly(1, shorter + 1);
+  const bool few_nodes = *rc::gen::arbitrary<bool>();
+  return few_nodes ? ProcessGrid{shorter, ranks / shorter} : ProcessGrid{ranks / shorter, shorter};
+}
+
 struct DrawLimits {
   int most_nodes = 4;
   int most_ranks_per_node = 4;
   int most_matrices = 60;
   std::int64_t most_rows = 512;
+  std::vector<DType> dtypes = {DType::kF32, DType::kBF16};
 };
 
-// Any mix of layouts, gradients and rules that the drawn strategy serves.
-inline PlanRequest DrawRequest(const DrawLimits& limits) {
+inline std::vector<Layout> LayoutsFor(Strategy strategy, RuleKind rule) {
+  if (strategy == Strategy::kReplicated && rule != RuleKind::kElementwise) {
+    return {Layout::kReplicated};
+  }
+  if (strategy == Strategy::kOwner) {
+    return {Layout::kReplicated, Layout::kSharded, Layout::kOwned};
+  }
+  return {Layout::kReplicated, Layout::kSharded};
+}
+
+inline PlanLimits DrawPlanLimits() {
+  PlanLimits limits;
+  limits.collectives_in_flight = *Evenly(1, 3);
+  limits.buffers_in_turn = *Evenly(1, 9);
+  limits.bucket_bytes = *rc::gen::element<std::int64_t>(0, 200, 5000, 1 << 20);
+  limits.inter_layers_ahead = *Evenly(0, 4);
+  limits.intra_layers_ahead = *Evenly(0, 4);
+  limits.keep_through_backward = *rc::gen::arbitrary<bool>();
+  limits.passes = *Evenly(1, 3);
+  return limits;
+}
+
+inline bool GetsOwner(const PlanRequest& request, const PlanMatrix& matrix) {
+  return matrix.layout == Layout::kOwned ||
+         (request.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise);
+}
+
+// Caps leave room for the largest matrix or bucket beside a mean load, so that owners can be found.
+inline void DrawCap(const PlanRequest& request, OwnershipOptions& ownership) {
+  // A bucket's elements have two bytes or more.
+  double most = static_cast<double>(request.limits.bucket_bytes) / 2;
+  double all = 0;
+  std::int64_t most_state = 4 * (request.limits.bucket_bytes / 2);
+  std::int64_t all_state = 0;
+  for (const PlanMatrix& matrix : request.matrices) {
+    if (!GetsOwner(request, matrix)) continue;
+    const std::int64_t elements = matrix.rows * matrix.cols;
+    most = std::max(most, static_cast<double>(elements));
+    all += static_cast<double>(elements);
+    most_state = std::max(most_state, elements * matrix.state_bytes_per_element);
+    all_state += elements * matrix.state_bytes_per_element;
+  }
+  if (all == 0) return;
+  if (*rc::gen::arbitrary<bool>()) {
+    ownership.state_bytes_cap = most_state + all_state / request.topology.grid.size() + 1;
+  } else {
+    // An element's traffic is 2 to 12 bytes.
+    ownership.inter_group_factor = 1 + 6 * most / all * request.topology.grid.ranks_per_node;
+  }
+}
+
+inline OwnershipOptions DrawOwnership(const PlanRequest& request) {
+  OwnershipOptions ownership;
+  const auto one_in = [](int n) { return *Evenly(0, n) == 0; };
+  if (one_in(3)) {
+    ownership.batch_costs.resize(*Evenly(1, 4));
+    for (std::vector<double>& table : ownership.batch_costs) {
+      table.resize(*Evenly(1, 5));
+      for (double& cost : table) cost = *Evenly(0, 100);
+    }
+    for (std::size_t m = 0; m < request.matrices.size(); ++m) {
+      ownership.matrix_table.push_back(*Evenly(0, static_cast<int>(ownership.batch_costs.size())));
+    }
+  }
+  if (one_in(2)) {
+    const int in_layer = *Evenly(1, 9);
+    for (std::size_t m = 0; m < request.matrices.size(); ++m) {
+      ownership.layers.push_back(static_cast<std::int32_t>(m) / in_layer);
+    }
+  }
+  if (one_in(3)) {
+    for (const PlanMatrix& matrix : request.matrices) {
+      ownership.owners.push_back(
+          GetsOwner(request, matrix) ? *Evenly(0, request.topology.grid.size()) : -1);
+    }
+  } else if (one_in(2)) {
+    DrawCap(request, ownership);
+  }
+  return ownership;
+}
+
+// Any mix of layouts, gradients and rules that the drawn strategy serves, with any limits and
+// wishes for owners that can be met.
+inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid) {
   const auto strategy =
       *rc::gen::element(Strategy::kReplicated, Strategy::kGather, Strategy::kOwner);
-  PlanRequest request = Request(strategy, *Evenly(1, limits.most_nodes + 1),
-                                *Evenly(1, limits.most_ranks_per_node + 1), {});
+  PlanRequest request = Request(strategy, grid.nodes, grid.ranks_per_node, {});
   request.check_gradients = *rc::gen::arbitrary<bool>();
-  const int ranks = request.topology.grid.size();
+  request.limits = DrawPlanLimits();
   const int count = *Evenly(1, limits.most_matrices + 1);
   for (int i = 0; i < count; ++i) {
     const auto rule = *rc::gen::weightedElement<RuleKind>(
         {{4, RuleKind::kMuon}, {1, RuleKind::kElementwise}, {1, RuleKind::kCustom}});
-    auto layout = *rc::gen::element(Layout::kReplicated, Layout::kSharded);
-    if (strategy == Strategy::kReplicated && rule != RuleKind::kElementwise) {
-      layout = Layout::kReplicated;
+    const auto layout = *rc::gen::elementOf(LayoutsFor(strategy, rule));
+    std::int64_t rows, cols;
+    if (i > 0 && *rc::gen::arbitrary<bool>()) {
+      // As an earlier one, or there would be no batches.
+      const PlanMatrix& earlier = request.matrices[*Evenly(0, i)];
+      rows = earlier.rows;
+      cols = earlier.cols;
+    } else {
+      rows = DrawExtent(limits.most_rows);
+      cols = DrawExtent(limits.most_rows);
     }
     PlanMatrix matrix =
-        Matrix("m" + std::to_string(i), DrawExtent(limits.most_rows), DrawExtent(limits.most_rows),
-               layout, *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced), rule);
-    matrix.dtype = *rc::gen::element(DType::kF32, DType::kBF16);
+        Matrix("m" + std::to_string(i), rows, cols, layout,
+               *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced), rule);
+    matrix.dtype = *rc::gen::elementOf(limits.dtypes);
+    // Layers may lie apart and overlap.
+    matrix.layer = *Evenly(0, 3) + i / 4;
     if (layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
-      matrix.shard_rows = DrawShards(matrix.rows, ranks);
+      matrix.shard_rows = DrawShards(matrix.rows, grid.size());
     }
     request.matrices.push_back(std::move(matrix));
   }
+  request.ownership = DrawOwnership(request);
   return request;
+}
+
+inline PlanRequest DrawRequest(const DrawLimits& limits) {
+  return DrawRequest(
+      limits, {*Evenly(1, limits.most_nodes + 1), *Evenly(1, limits.most_ranks_per_node + 1)});
 }
 
 }  // namespace weft::testing

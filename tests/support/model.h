@@ -27,37 +27,45 @@ inline std::vector<float> Normal(std::int64_t count, std::uint64_t seed, std::ui
   return values;
 }
 
-// One rank's fp32 weights of a model whose matrices all have one layout.
+struct ModelMatrix {
+  Shape shape;
+  Layout layout = Layout::kReplicated;
+  GradientKind gradient = GradientKind::kLocal;
+  std::vector<std::int64_t> shard_rows = {};  // empty: DefaultShardRows()
+};
+
+// One rank's fp32 weights of a model.
 class RankModel {
  public:
-  RankModel(std::vector<Shape> shapes, Layout layout, GradientKind kind, int rank, int world,
-            std::uint64_t seed)
-      : shapes_(std::move(shapes)),
-        layout_(layout),
-        kind_(kind),
-        rank_(rank),
-        world_(world),
-        seed_(seed) {
-    for (std::size_t m = 0; m < shapes_.size(); ++m) {
-      weights_.push_back(OwnRows(m, Normal(Size(m), seed_, 1, m)));
+  RankModel(std::vector<ModelMatrix> matrices, int rank, int world, std::uint64_t seed)
+      : matrices_(std::move(matrices)), rank_(rank), world_(world), seed_(seed) {
+    for (std::size_t m = 0; m < matrices_.size(); ++m) {
+      weights_.push_back(OwnRows(m, FirstWeight(m)));
     }
   }
+  // All matrices have one layout.
+  RankModel(const std::vector<Shape>& shapes, Layout layout, GradientKind kind, int rank, int world,
+            std::uint64_t seed)
+      : RankModel(Alike(shapes, layout, kind), rank, world, seed) {}
 
   static std::string NameOf(std::size_t m) { return "m" + std::to_string(m); }
 
   MatrixSpec Spec(std::size_t m, Rule rule) {
     MatrixSpec spec;
     spec.name = NameOf(m);
-    spec.rows = shapes_[m].rows;
-    spec.cols = shapes_[m].cols;
+    spec.rows = shape(m).rows;
+    spec.cols = shape(m).cols;
     spec.weight = weights_[m].data();
-    spec.layout = layout_;
-    spec.gradient = kind_;
+    spec.layout = matrices_[m].layout;
+    spec.gradient = matrices_[m].gradient;
+    spec.shard_rows = matrices_[m].shard_rows;
     spec.layer = static_cast<int>(m);
     spec.rule = std::move(rule);
     return spec;
   }
 
+  // Whole.
+  std::vector<float> FirstWeight(std::size_t m) const { return Normal(Size(m), seed_, 1, m); }
   // This rank's own gradient, whole.
   std::vector<float> LocalGradient(std::size_t m, std::int64_t step, int rank) const {
     return Normal(Size(m), seed_, 2 + static_cast<std::uint64_t>(step), m,
@@ -75,30 +83,37 @@ class RankModel {
   }
   // What this rank submits.
   std::vector<float> Gradient(std::size_t m, std::int64_t step) const {
-    if (kind_ == GradientKind::kLocal) return LocalGradient(m, step, rank_);
+    if (matrices_[m].gradient == GradientKind::kLocal) return LocalGradient(m, step, rank_);
     return OwnRows(m, MeanGradient(m, step));
   }
 
   std::vector<float>& weight(std::size_t m) { return weights_[m]; }
   const std::vector<std::vector<float>>& weights() const { return weights_; }
-  std::size_t size() const { return shapes_.size(); }
-  const Shape& shape(std::size_t m) const { return shapes_[m]; }
-  std::int64_t Size(std::size_t m) const { return shapes_[m].rows * shapes_[m].cols; }
+  std::size_t size() const { return matrices_.size(); }
+  const Shape& shape(std::size_t m) const { return matrices_[m].shape; }
+  std::int64_t Size(std::size_t m) const { return shape(m).rows * shape(m).cols; }
 
   // Rows of a whole matrix that this rank holds.
   std::vector<float> OwnRows(std::size_t m, const std::vector<float>& whole) const {
-    if (layout_ == Layout::kReplicated) return whole;
-    const std::vector<std::int64_t> rows = DefaultShardRows(shapes_[m].rows, world_);
+    const ModelMatrix& matrix = matrices_[m];
+    if (matrix.layout == Layout::kReplicated) return whole;
+    std::vector<std::int64_t> rows = matrix.shard_rows;
+    if (rows.empty()) rows = DefaultShardRows(matrix.shape.rows, world_);
     std::int64_t begin = 0;
     for (int rank = 0; rank < rank_; ++rank) begin += rows[rank];
-    const auto first = whole.begin() + begin * shapes_[m].cols;
-    return {first, first + rows[rank_] * shapes_[m].cols};
+    const auto first = whole.begin() + begin * matrix.shape.cols;
+    return {first, first + rows[rank_] * matrix.shape.cols};
   }
 
  private:
-  const std::vector<Shape> shapes_;
-  const Layout layout_;
-  const GradientKind kind_;
+  static std::vector<ModelMatrix> Alike(const std::vector<Shape>& shapes, Layout layout,
+                                        GradientKind kind) {
+    std::vector<ModelMatrix> matrices;
+    for (const Shape& shape : shapes) matrices.push_back({shape, layout, kind});
+    return matrices;
+  }
+
+  const std::vector<ModelMatrix> matrices_;
   const int rank_;
   const int world_;
   const std::uint64_t seed_;

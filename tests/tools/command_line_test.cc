@@ -74,6 +74,9 @@ TEST_F(CommandLine, RefusesOptionValues) {
   RunRefused({"--strategy", "replicated", "--layout", "sharded"}, "sharded");
   RunRefused({"--dtype", "f16"}, "--dtype \"f16\" is neither f32 nor bf16");
   RunRefused({"--transport", "pigeon"}, "--transport \"pigeon\"");
+  RunRefused({"--owner-solver", "oracle"}, "'oracle' is unknown; it must be heuristic or milp");
+  RunRefused({"--owner-seconds", "-1"}, "--owner-seconds must be 0 or a positive number");
+  RunRefused({"--owner-seconds", "nan"}, "--owner-seconds");
   RunRefused({"--scale", "large"}, "--scale \"large\"");
   RunRefused({"--segments", "2,x"}, "--segments \"2,x\"");
   RunRefused({"--segments", "2,2"}, "segments");
@@ -380,6 +383,18 @@ TEST_F(CommandLine, PlanPrintsRanksAndMatrices) {
   }
   const Finished again = Weft({"plan", model_, "--nodes", "2", "--ranks-per-node", "2"});
   EXPECT_EQ(again.out, plan.out);
+}
+
+// Three equal matrices on two ranks: nothing is below two of them, which only the program can tell.
+TEST_F(CommandLine, PlanSaysHowGoodOwnersAre) {
+  const std::string manifest = folder_ / "three.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "h.{}.w", "shape": [4096, 4096], "count": 3}]})");
+  const std::vector<std::string> plan = {"plan", manifest, "--ranks-per-node", "2"};
+  EXPECT_THAT(Weft(plan).out, ContainsRegex("owners: LPT, makespan .*, bound .*, gap .* %, LPT "));
+  std::vector<std::string> simple = plan;
+  simple.insert(simple.end(), {"--owner-solver", "heuristic"});
+  EXPECT_THAT(Weft(simple).out, HasSubstr(", gap 33.3 %, LPT "));
+  EXPECT_THAT(Weft({"plan", manifest}).out, Not(HasSubstr("owners: ")));
 }
 
 // Tensors are shown as the file has them, under one name of their rule.

@@ -14,6 +14,12 @@ namespace weft::tool {
 
 absl::StatusOr<PlanCosts> CostsFor(const Options& options, const std::vector<MatrixSpec>& specs,
                                    const Topology& topology) {
+  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
+  if (options.profile.empty()) {
+    auto model = std::make_shared<const CostModel>(topology);
+    BatchTables tables = MakeBatchTables(*model, work);
+    return PlanCosts{std::move(model), std::move(tables), ""};
+  }
   WEFT_ASSIGN_OR_RETURN(const CostProfile profile, ReadCostProfile(options.profile));
   WEFT_ASSIGN_OR_RETURN(const auto device, CreateHostDevice());
   ProfileFingerprint here = FingerprintOf(*device, "", topology);
@@ -27,9 +33,8 @@ absl::StatusOr<PlanCosts> CostsFor(const Options& options, const std::vector<Mat
                                                      "; --any-profile uses it all the same"));
     }
   }
-  CostModel model(profile, topology);
-  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
-  BatchTables tables = MakeBatchTables(model, work);
+  auto model = std::make_shared<const CostModel>(profile, topology);
+  BatchTables tables = MakeBatchTables(*model, work);
   return PlanCosts{std::move(model), std::move(tables), std::move(mismatch)};
 }
 

@@ -133,6 +133,11 @@ void AddSharedOptions(CLI::App& app, Options& o) {
                "How ranks hold weights: replicated or sharded [sharded for gather]");
   world.Flag("--strict", o.strict, "Refuse plans that fall back to another path");
 
+  world.Option("--owner-solver", o.owner_solver,
+               "Who finds owners: milp (a program where simple search is not close to the best) "
+               "or heuristic [milp]");
+  world.Option("--owner-seconds", o.owner_seconds, "Longest time of the program [5]");
+
   const Group muon(app, "Muon");
   muon.Option("--lr", o.muon.lr, "Learning rate [0.02]");
   muon.Option("--momentum", o.muon.momentum, "Momentum [0.95]");
@@ -326,6 +331,11 @@ absl::StatusOr<Settings> SettingsOf(const Options& o) {
     settings.layout = *layout;
   }
   settings.runtime.strict = o.strict;
+  auto solver = ParseOwnerSolver(o.owner_solver);
+  if (!solver.ok()) return Under("--owner-solver", solver.status());
+  settings.runtime.owner_solver = *solver;
+  if (!(o.owner_seconds >= 0)) return Refuse("--owner-seconds must be 0 or a positive number");
+  settings.runtime.owner_time_limit = absl::Seconds(o.owner_seconds);
 
   settings.muon = o.muon;
   settings.muon.nesterov = !o.no_nesterov;

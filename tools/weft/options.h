@@ -30,6 +30,8 @@ struct Options {
   std::string layout;
   std::string dtype = "f32";
   bool strict = false;
+  std::string owner_solver = "milp";
+  double owner_seconds = 5;
   bool json = false;
   std::vector<std::string> adamw_patterns;
 

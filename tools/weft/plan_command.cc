@@ -25,18 +25,24 @@ constexpr int kSecondsColumn = 5;
 
 // What owners were balanced by.
 std::string CostsText(const Session& session) {
-  if (!session.costs) {
-    return "executed FLOPs, an analytic model; nothing is measured (no --profile)";
-  }
   std::map<CostSource, int> tables;
-  for (const CostSource source : session.costs->tables.table_source) ++tables[source];
+  for (const CostSource source : session.costs.tables.table_source) ++tables[source];
   std::vector<std::string> parts;
   parts.reserve(tables.size());
   for (const auto& [source, count] : tables) {
     parts.push_back(absl::StrCat(count, " ", std::string(Name(source))));
   }
-  return absl::StrCat(Visible(session.costs->model.Describe()),
+  return absl::StrCat(Visible(session.costs.model->Describe()),
                       "; shapes: ", parts.empty() ? "none" : absl::StrJoin(parts, ", "));
+}
+
+// How far the owners are from the best there is.
+void PrintOwners(const AssignmentReport& report, std::ostream& out) {
+  if (report.lower_bound == 0) return;
+  out << "owners: " << std::string(Name(report.taken)) << ", makespan "
+      << SecondsText(report.makespan) << ", bound " << SecondsText(report.lower_bound) << ", gap "
+      << NumberText(100 * report.Gap()) << " %, LPT " << SecondsText(report.longest_first)
+      << (report.out_of_time ? " (the time ended the program)" : "") << "\n";
 }
 
 void PrintHead(const Session& session, std::ostream& out) {
@@ -61,9 +67,10 @@ void PrintHead(const Session& session, std::ostream& out) {
       << ", layout: " << std::string(Name(session.settings.layout)) << ", " << plan.ops.size()
       << " ops\n";
   out << "costs: " << CostsText(session) << "\n";
-  if (session.costs && !session.costs->mismatch.empty()) {
-    out << "warning: " << Visible(session.costs->mismatch) << "\n";
+  if (!session.costs.mismatch.empty()) {
+    out << "warning: " << Visible(session.costs.mismatch) << "\n";
   }
+  if (grid.size() > 1) PrintOwners(plan.owner_report, out);
   out << "\n";
 }
 
@@ -72,11 +79,9 @@ void PrintRanks(const Session& session, bool all, std::ostream& out) {
   const int size = plan.topology.grid.size();
   std::vector<std::string> header = {"rank",  "node",  "owns",  "compute", "of mean",
                                      "intra", "inter", "state", "buffers", "ops"};
-  std::vector<double> seconds;
-  if (session.costs) {
-    seconds = OwnerSeconds(plan, session.costs->tables);
-    header.insert(header.begin() + kSecondsColumn, {"time", "of mean"});
-  }
+  const std::vector<double> seconds = OwnerSeconds(plan, session.costs.tables);
+  const bool timed = session.costs.model->measured();
+  if (timed) header.insert(header.begin() + kSecondsColumn, {"time", "of mean"});
   const double mean_seconds =
       std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(size);
   Table table(std::move(header));
@@ -108,7 +113,7 @@ void PrintRanks(const Session& session, bool all, std::ostream& out) {
                                     BytesText(static_cast<double>(cost.state_bytes)),
                                     BytesText(static_cast<double>(cost.buffer_bytes)),
                                     absl::StrCat(ops)};
-    if (session.costs) {
+    if (timed) {
       row.insert(row.begin() + kSecondsColumn,
                  {SecondsText(seconds[rank]),
                   mean_seconds > 0 ? NumberText(seconds[rank] / mean_seconds) : "-"});
@@ -123,7 +128,7 @@ void PrintRanks(const Session& session, bool all, std::ostream& out) {
       << "; all ranks together " << FlopsText(total) << ", intra "
       << BytesText(static_cast<double>(intra)) << ", inter "
       << BytesText(static_cast<double>(inter)) << " per step\n";
-  if (mean_seconds > 0) {
+  if (timed && mean_seconds > 0) {
     out << "balance by the profile: largest over mean time of owners "
         << NumberText(*std::max_element(seconds.begin(), seconds.end()) / mean_seconds) << "\n";
   }
@@ -171,11 +176,16 @@ void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
                  "<trigger", "<after"});
     for (const std::int32_t index : ops) {
       const Op& op = plan.ops[index];
-      table.Add({absl::StrCat(index), KindName(op.kind),
-                 op.matrix < 0 ? "-" : plan.matrices[op.matrix].name, plan.groups[op.group].name,
-                 op.root < 0 ? "-" : absl::StrCat(op.root), std::string(Name(op.source)),
-                 std::string(Name(op.target)),
-                 op.bytes == 0 ? "-" : BytesText(static_cast<double>(op.bytes)),
+      const std::size_t matrices = MatricesOf(plan, op).size();
+      std::string matrix = op.matrix < 0 ? "-" : plan.matrices[op.matrix].name;
+      if (matrices > 1) absl::StrAppend(&matrix, " +", matrices - 1);
+      const Group& group = plan.groups[op.group];
+      const int part = group.PartOf(rank);
+      const std::int64_t bytes = IsCollective(op.kind) ? PayloadBytes(plan, op, rank) : 0;
+      table.Add({absl::StrCat(index), KindName(op.kind), matrix, group.PartName(part),
+                 op.root < 0 ? "-" : absl::StrCat(group.parts[part][op.root]),
+                 std::string(Name(op.source)), std::string(Name(op.target)),
+                 bytes == 0 ? "-" : BytesText(static_cast<double>(bytes)),
                  op.flops == 0 ? "-" : FlopsText(op.flops),
                  op.trigger == Trigger::kSubmitted ? "submit" : "step",
                  absl::StrJoin(op.after, " ")});
@@ -195,8 +205,8 @@ int PlanCommand(const Options& options) {
   }
   const Plan& plan = session->plan;
   const bool has_head = !options.json && options.plan_rank < 0;
-  if (session->costs && !session->costs->mismatch.empty() && !has_head) {
-    Complain("warning: " + session->costs->mismatch, 0);
+  if (!session->costs.mismatch.empty() && !has_head) {
+    Complain("warning: " + session->costs.mismatch, 0);
   }
   if (options.json) {
     std::cout << PlanToJson(plan) << "\n";

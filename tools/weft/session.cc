@@ -26,14 +26,10 @@ absl::Status RouteAndPlan(Session& session) {
         absl::StrCat(session.model.path, ": no tensor of it would be updated"));
   }
   session.specs = SpecsOf(session.model, session.routing, session.settings);
-  OwnershipOptions ownership;
-  if (!session.options.profile.empty()) {
-    WEFT_ASSIGN_OR_RETURN(
-        session.costs, CostsFor(session.options, session.specs, session.settings.runtime.topology));
-    ownership.batch_costs = session.costs->tables.batch_costs;
-    ownership.matrix_table = session.costs->tables.matrix_table;
-  }
-  WEFT_ASSIGN_OR_RETURN(session.plan, PlanFor(session.specs, session.settings.runtime, ownership));
+  RuntimeOptions& runtime = session.settings.runtime;
+  WEFT_ASSIGN_OR_RETURN(session.costs, CostsFor(session.options, session.specs, runtime.topology));
+  runtime.costs = session.costs.model;
+  WEFT_ASSIGN_OR_RETURN(session.plan, PlanFor(session.specs, runtime));
   return absl::OkStatus();
 }
 

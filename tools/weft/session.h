@@ -22,8 +22,8 @@ struct Session {
   Model model;
   Gradients gradients = Gradients::Seeded(0);
   Routing routing;
-  std::vector<MatrixSpec> specs;   // one per routed matrix, weights null
-  std::optional<PlanCosts> costs;  // with --profile
+  std::vector<MatrixSpec> specs;  // one per routed matrix, weights null
+  PlanCosts costs;
   Plan plan;
 };
 

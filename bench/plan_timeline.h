@@ -1,0 +1,36 @@
+// When the ops of a plan run on emulated links if nothing else takes time: what the plan's order
+// and dependencies alone allow, to be held against what was measured.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "weft/plan.h"
+#include "weft/topology.h"
+
+namespace weft::bench {
+
+struct TimelineOptions {
+  Topology topology;  // its links are what collectives take
+  // Seconds of a compute op on each rank that runs it; null means none.
+  std::function<double(const Op&)> compute_seconds;
+  bool updates_first = false;  // see below
+  // The trainer's own: in each step the matrices' layers forward in use order, each when its matrix
+  // is delivered, then backward in the opposite order, each giving its gradient.
+  double forward_seconds = 0;  // of one matrix's layer
+  double backward_seconds = 0;
+  int steps = 1;
+};
+
+// By step, on the slowest rank, in seconds since the first step began.
+struct Timeline {
+  std::vector<double> backward_end;
+  std::vector<double> verdict_end;
+  std::vector<double> delivered;
+};
+
+// Lanes and the trainer are queues. A rank's compute lane and its trainer share one device: in
+// equal parts while both have work, or the trainer has what the lane leaves (`updates_first`).
+Timeline TimelineOf(const Plan& plan, const TimelineOptions& options);
+
+}  // namespace weft::bench

@@ -1,0 +1,30 @@
+// Which matrices travel together (buckets), and whose NS runs as one (batches).
+#pragma once
+
+#include <vector>
+
+#include "scheduler/owner_assignment.h"
+#include "weft/plan.h"
+
+namespace weft::scheduler {
+
+// Before owners are chosen, since a bucket has one owner: small matrices that take the same path,
+// in use order, as many as limits.bucket_bytes holds. A bucket is never so dear that it would keep
+// the owners' loads apart. `options` are checked.
+void FormBuckets(Plan& plan, const OwnershipOptions& options);
+
+// After: matrices of one owner (or that all ranks run), one cost table and one shape, in the
+// batches that the table makes cheapest. In a bucket only its own matrices are one batch. Without
+// tables there are none.
+void FormBatches(Plan& plan, const OwnershipOptions& options);
+
+// Cost of the bucket whose first matrix is `m`, or of `m` alone, in the cheapest batches; FLOPs
+// without tables.
+double CostOfTraveller(const Plan& plan, const OwnershipOptions& options, std::int32_t m);
+
+// The matrices of the bucket whose first is `m`, or `m` alone.
+std::vector<std::int32_t> TravelsWith(const Plan& plan, std::int32_t m);
+// Matrices alone and buckets by their first, in use order.
+std::vector<std::int32_t> Travellers(const Plan& plan);
+
+}  // namespace weft::scheduler

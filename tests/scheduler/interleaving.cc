@@ -1,0 +1,243 @@
+#include "tests/scheduler/interleaving.h"
+
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+namespace weft::testing {
+
+Interleaving::Interleaving(const Plan& plan, int steps, std::uint64_t seed)
+    : plan_(plan), steps_(steps), draws_(seed), ranks_(plan.lanes.size()) {
+  for (const Group& group : plan_.groups) {
+    std::vector<int>& part_of = part_of_.emplace_back(World(), -1);
+    for (std::size_t part = 0; part < group.parts.size(); ++part) {
+      for (int rank : group.parts[part]) part_of[rank] = static_cast<int>(part);
+    }
+  }
+  std::size_t meetings = 0;
+  for (const Op& op : plan_.ops) {
+    first_meeting_.push_back(meetings);
+    if (Meets(op)) meetings += plan_.groups[op.group].parts.size();
+  }
+  meetings_.resize(meetings);
+  for (int rank = 0; rank < World(); ++rank) {
+    Rank& self = ranks_[rank];
+    self.ops_done.resize(plan_.ops.size());
+    self.gradient_uses.resize(plan_.matrices.size());
+    self.uses_done.resize(plan_.matrices.size());
+    self.submitted.resize(plan_.matrices.size());
+    self.to_be_submitted.resize(plan_.matrices.size());
+    std::iota(self.to_be_submitted.begin(), self.to_be_submitted.end(), 0);
+    for (const auto& lane : plan_.lanes[rank]) {
+      for (std::int32_t index : lane) {
+        const Op& op = plan_.ops[index];
+        if (!Reads(op, rank) || op.source != Slot::kGradient) continue;
+        for (std::int32_t m : Matrices(op)) ++self.gradient_uses[m];
+      }
+    }
+  }
+  is_awake_.assign(ranks_.size() * kQueues, false);
+  for (std::size_t i = 0; i < is_awake_.size(); ++i) Wake(static_cast<int>(i));
+}
+
+std::string Interleaving::Play() {
+  // Some queues are slow.
+  std::vector<std::uint32_t> percent;
+  for (std::size_t i = 0; i < is_awake_.size(); ++i)
+    percent.push_back(draws_.Below(10) < 3 ? 5 : 60);
+  while (error_.empty() && !awake_.empty()) {
+    const std::size_t place = draws_.Below(awake_.size());
+    const int queue = awake_[place];
+    if (draws_.Below(100) >= percent[queue]) continue;
+    if (Move(queue)) continue;
+    is_awake_[queue] = false;
+    awake_[place] = awake_.back();
+    awake_.pop_back();
+  }
+  if (!error_.empty()) return error_;
+  for (int rank = 0; rank < World(); ++rank) {
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      if (ranks_[rank].lanes[lane].done < plan_.lanes[rank][lane].size() * steps_) return "stuck";
+    }
+  }
+  return "";
+}
+
+std::string Interleaving::Describe(const OpRun& run) const {
+  std::ostringstream text;
+  text << Name(run.op.kind) << " of matrix " << run.op.matrix << " on rank " << run.rank;
+  return text.str();
+}
+
+absl::Span<const std::int32_t> Interleaving::Matrices(const Op& op) const {
+  if (op.set >= 0) return plan_.sets[op.set];
+  return {&op.matrix, op.matrix >= 0 ? std::size_t{1} : std::size_t{0}};
+}
+
+bool Interleaving::Reads(const Op& op, int rank) const {
+  if (op.kind == OpKind::kVerdict) return false;
+  return (op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter) || IsRoot(op, rank);
+}
+
+bool Interleaving::Writes(const Op& op, int rank) const {
+  if (op.kind == OpKind::kVerdict || op.kind == OpKind::kCheckGradient || op.kind == OpKind::kUse) {
+    return false;
+  }
+  if (op.kind == OpKind::kReduce || op.kind == OpKind::kGather) return IsRoot(op, rank);
+  return op.kind != OpKind::kBroadcast || !IsRoot(op, rank);
+}
+
+std::int64_t Interleaving::FirstRow(const PlanMatrix& matrix, int rank) {
+  if (!HoldsShard(matrix)) return 0;
+  return std::accumulate(matrix.shard_rows.begin(), matrix.shard_rows.begin() + rank,
+                         std::int64_t{0});
+}
+
+std::int64_t Interleaving::ScatterRows(const Op& op, const PlanMatrix& matrix, int member) const {
+  if (op.target != Slot::kNodeDirection && op.target != Slot::kNodeWeight) {
+    return matrix.shard_rows[member];
+  }
+  const ProcessGrid& grid = plan_.topology.grid;
+  std::int64_t rows = 0;
+  for (int r : grid.Intra(grid.node_of(member))) rows += matrix.shard_rows[r];
+  return rows;
+}
+
+// One move of one queue; false if it has to wait.
+bool Interleaving::Move(int queue) {
+  const int rank = queue / kQueues, lane = queue % kQueues;
+  return lane == kLaneCount ? Train(rank) : MoveLane(rank, lane);
+}
+
+// Asks for a use, submits a gradient or closes the step.
+bool Interleaving::Train(int rank) {
+  Rank& self = ranks_[rank];
+  const int step = self.steps_closed;
+  if (step == steps_) return false;
+  std::vector<std::int32_t>& open = self.to_be_submitted;
+  const int uses = static_cast<int>(plan_.uses.size()) * (step + 1);
+  if (self.asked < uses && (open.empty() || draws_.Below(2) == 0)) {
+    ++self.asked;
+    WakeLanes(rank);
+    return true;
+  }
+  const auto caller = static_cast<std::size_t>(weft::Lane::kCaller);
+  if (open.empty()) {
+    if (self.lanes[caller].done < plan_.lanes[rank][caller].size() * (step + 1)) return false;
+    ++self.steps_closed;
+    open.resize(plan_.matrices.size());
+    std::iota(open.begin(), open.end(), 0);
+    WakeLanes(rank);
+    return true;
+  }
+  const std::size_t first = draws_.Below(open.size());
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    std::int32_t& entry = open[(first + i) % open.size()];
+    const std::int32_t m = entry;
+    // The memory of the step before must have been read.
+    if (self.uses_done[m] != step * self.gradient_uses[m]) continue;
+    entry = open.back();
+    open.pop_back();
+    OnSubmit(rank, m, step);
+    ++self.submitted[m];
+    WakeLanes(rank);
+    return true;
+  }
+  return false;
+}
+
+bool Interleaving::MoveLane(int rank, int lane_index) {
+  Rank& self = ranks_[rank];
+  Lane& lane = self.lanes[lane_index];
+  const std::vector<std::int32_t>& list = plan_.lanes[rank][lane_index];
+  if (list.empty() || lane.done == list.size() * steps_) return false;
+  const int step = static_cast<int>(lane.done / list.size());
+  const std::int32_t index = list[lane.done % list.size()];
+  const Op& op = plan_.ops[index];
+  const OpRun run{rank, index, op, step};
+  Meeting alone;
+  alone.arrived = lane.phase != Phase::kWaiting;
+  alone.read = lane.has_read;
+  Meeting& meeting =
+      Meets(op) ? meetings_[first_meeting_[index] + part_of_[op.group][rank]][step % 2] : alone;
+  const std::size_t members = Meets(op) ? Members(op, rank).size() : 1;
+  switch (lane.phase) {
+    case Phase::kWaiting:
+      if (!MayStart(self, rank, op, step)) return false;
+      lane.phase = Phase::kArrived;
+      ++meeting.arrived;
+      OnStart(run);
+      // Memory may be read from here on, or as late as when all have come.
+      if (draws_.Below(2) == 0) Read(run, lane, meeting);
+      if (meeting.arrived == members) WakeMembers(run);
+      return true;
+    case Phase::kArrived:
+      if (meeting.arrived < members) return false;
+      lane.phase = Phase::kRunning;
+      Read(run, lane, meeting);
+      return true;
+    case Phase::kRunning:
+      if (meeting.read < members) return false;
+      // The next step but one meets here again; until then everybody has finished.
+      if (++meeting.finished == members) meeting = {};
+      OnFinish(run);
+      ++self.ops_done[index];
+      if (Reads(op, rank) && op.source == Slot::kGradient) {
+        for (std::int32_t m : Matrices(op)) ++self.uses_done[m];
+        Wake(rank * kQueues + kLaneCount);
+      }
+      ++lane.done;
+      lane.phase = Phase::kWaiting;
+      lane.has_read = false;
+      WakeLanes(rank);
+      if (op.kind == OpKind::kUse) Wake(rank * kQueues + kLaneCount);
+      return true;
+  }
+  return false;
+}
+
+bool Interleaving::MayStart(const Rank& self, int rank, const Op& op, int step) const {
+  if (op.trigger == Trigger::kSubmitted) {
+    for (std::int32_t m : Matrices(op)) {
+      if (self.submitted[m] <= step) return false;
+    }
+  } else if (op.trigger == Trigger::kNeeded) {
+    const int uses = static_cast<int>(plan_.uses.size());
+    if (op.use < 0 ? self.steps_closed < step : self.asked <= step * uses + op.use) return false;
+  } else if (self.steps_closed <= step) {
+    return false;
+  }
+  for (std::int32_t before : op.after) {
+    if (Contains(plan_.ops[before], rank) && self.ops_done[before] <= step) return false;
+  }
+  for (std::int32_t before : op.after_previous) {
+    if (Contains(plan_.ops[before], rank) && self.ops_done[before] < step) return false;
+  }
+  return true;
+}
+
+void Interleaving::Read(const OpRun& run, Lane& lane, Meeting& meeting) {
+  if (lane.has_read) return;
+  lane.has_read = true;
+  OnRead(run);
+  if (++meeting.read == Members(run.op, run.rank).size()) WakeMembers(run);
+}
+
+void Interleaving::Wake(int queue) {
+  if (is_awake_[queue]) return;
+  is_awake_[queue] = true;
+  awake_.push_back(queue);
+}
+
+void Interleaving::WakeLanes(int rank) {
+  for (int lane = 0; lane < kLaneCount; ++lane) Wake(rank * kQueues + lane);
+}
+
+void Interleaving::WakeMembers(const OpRun& run) {
+  if (!Meets(run.op)) return;
+  for (int member : Members(run.op, run.rank)) {
+    Wake(member * kQueues + static_cast<int>(run.op.lane));
+  }
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,247 @@
+#include "tests/scheduler/memory_replay.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <utility>
+
+#include "tests/scheduler/interleaving.h"
+
+namespace weft::testing {
+namespace {
+
+class Replay : public Interleaving {
+ public:
+  Replay(const Plan& plan, int steps, std::uint64_t seed)
+      : Interleaving(plan, steps, seed), ranks_(World()) {
+    for (int rank = 0; rank < World(); ++rank) Prepare(rank);
+    // The plan's own order tells what each op leaves.
+    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+      const Op& op = plan.ops[i];
+      for (const std::vector<int>& part : plan.groups[op.group].parts) {
+        for (int rank : part) {
+          FindRows(op, rank);
+          FindVersions(static_cast<std::int32_t>(i), rank);
+        }
+      }
+    }
+  }
+
+  MemoryUse Run() {
+    MemoryUse use;
+    use.error = Play();
+    for (const Rank& rank : ranks_) use.peak_bytes.push_back(rank.peak);
+    return use;
+  }
+
+ private:
+  // A slot is written, read, and may then be written anew in the same step: a fetched weight in
+  // every pass.
+  static constexpr int kMostVersions = 8;
+
+  // What a slot holds.
+  struct Content {
+    std::int64_t rows = 0;
+    std::array<std::int16_t, kMostVersions> touches = {};  // by version: ops that read or write it
+    std::int8_t versions = 0;                              // in a step
+    bool read = false;                                     // the last of them, so far
+    std::int16_t left = 0;                                 // touches to come; 0: nothing is alive
+    int alive = -1;                                        // step * kMostVersions + version
+  };
+
+  // Of what an op reads and of what it writes, on one rank.
+  struct Versions {
+    std::int8_t source = 0, target = 0;
+  };
+
+  struct Range {
+    std::int32_t matrix;
+    Slot slot;
+    std::int64_t begin, end;
+  };
+
+  struct Rank {
+    RankBuffers buffers;
+    std::vector<Versions> versions;                         // by op
+    std::vector<std::array<Content, kSlotCount>> contents;  // by matrix
+    std::vector<std::vector<Range>> alive;                  // by buffer; none of them empty
+    std::int64_t bytes = 0;
+    std::int64_t peak = 0;
+    int collectives = 0;  // under way
+  };
+
+  // visit(matrix, slot, needs, place): the buffers that an op works in, whether it needs what is
+  // there, and which of its versions it is.
+  template <typename Visit>
+  void ForEachTouch(const Op& op, int rank, const Visit& visit) const {
+    const bool in_place =
+        op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
+    for (std::int32_t m : Matrices(op)) {
+      if (Reads(op, rank) && InBuffer(m, op.source, rank)) {
+        visit(m, op.source, true, &Versions::source);
+      }
+      if (Writes(op, rank) && InBuffer(m, op.target, rank)) {
+        visit(m, op.target, in_place, &Versions::target);
+      }
+    }
+  }
+
+  bool InBuffer(std::int32_t m, Slot slot, int rank) const {
+    return slot != Slot::kWeight || !KeepsWeight(plan().matrices[m], rank);
+  }
+
+  Content& At(int rank, std::int32_t matrix, Slot slot) {
+    return ranks_[rank].contents[matrix][static_cast<std::size_t>(slot)];
+  }
+
+  void Prepare(int rank) {
+    Rank& self = ranks_[rank];
+    self.buffers = BuffersOfRank(plan(), rank);
+    self.alive.resize(plan().buffers);
+    self.contents.resize(plan().matrices.size());
+    for (std::size_t i = 0; i < plan().matrices.size(); ++i) {
+      const PlanMatrix& matrix = plan().matrices[i];
+      const auto m = static_cast<std::int32_t>(i);
+      At(rank, m, Slot::kWeight).rows = HeldRows(matrix, rank);
+      At(rank, m, Slot::kGradient).rows =
+          matrix.gradient == GradientKind::kLocal ? matrix.rows : HeldRows(matrix, rank);
+    }
+    self.versions.resize(plan().ops.size());
+  }
+
+  void FindVersions(std::int32_t index, int rank) {
+    ForEachTouch(plan().ops[index], rank,
+                 [&](std::int32_t m, Slot slot, bool needs, std::int8_t Versions::*place) {
+                   Content& content = At(rank, m, slot);
+                   const bool anew = !needs && content.read;
+                   if (content.versions == 0 || anew) ++content.versions;
+                   content.read = needs;
+                   if (content.versions > kMostVersions) {
+                     content.versions = kMostVersions;
+                     Fail("the " + NameOf(m, slot) + " is written too often");
+                   }
+                   ++content.touches[content.versions - 1];
+                   ranks_[rank].versions[index].*place =
+                       static_cast<std::int8_t>(content.versions - 1);
+                 });
+  }
+
+  void FindRows(const Op& op, int rank) {
+    if (!Writes(op, rank) || op.target == Slot::kWeight) return;
+    for (std::int32_t m : Matrices(op)) {
+      const PlanMatrix& matrix = plan().matrices[m];
+      const auto source = [&](int member) { return At(member, m, op.source).rows; };
+      std::int64_t& rows = At(rank, m, op.target).rows;
+      switch (op.kind) {
+        case OpKind::kReduceScatter:
+          rows = HeldRows(matrix, rank);
+          break;
+        case OpKind::kScatter:
+          rows = ScatterRows(op, matrix, rank);
+          break;
+        case OpKind::kBroadcast:
+          rows = source(Members(op, rank)[op.root]);
+          break;
+        case OpKind::kGather:
+        case OpKind::kAllGather:
+          rows = 0;
+          for (int member : Members(op, rank)) rows += source(member);
+          break;
+        case OpKind::kCustom:  // works on whole weights that have been gathered
+          rows = matrix.rows;
+          break;
+        default:
+          rows = source(rank);
+      }
+    }
+  }
+
+  void OnSubmit(int rank, std::int32_t m, int step) override {
+    // What no op reads is not kept.
+    if (At(rank, m, Slot::kGradient).versions > 0) Begin(rank, m, Slot::kGradient, step, 0);
+  }
+
+  void OnStart(const OpRun& run) override {
+    if (Meets(run.op) && ++ranks_[run.rank].collectives > plan().limits.collectives_in_flight) {
+      Fail(Describe(run) + " is one collective too many");
+    }
+    ForEachTouch(run.op, run.rank,
+                 [&](std::int32_t m, Slot slot, bool needs, std::int8_t Versions::*place) {
+                   const int version = ranks_[run.rank].versions[run.index].*place;
+                   const Content& content = At(run.rank, m, slot);
+                   const bool there =
+                       content.left > 0 && content.alive == run.step * kMostVersions + version;
+                   if (there) return;
+                   if (needs) {
+                     Fail(Describe(run) + " needs the " + NameOf(m, slot) + ", which is not there");
+                   } else if (content.left > 0) {
+                     Fail(Describe(run) + " overwrites the " + NameOf(m, slot));
+                   } else {
+                     Begin(run.rank, m, slot, run.step, version);
+                   }
+                 });
+  }
+
+  void OnFinish(const OpRun& run) override {
+    ranks_[run.rank].collectives -= Meets(run.op);
+    ForEachTouch(run.op, run.rank, [&](std::int32_t m, Slot slot, bool, std::int8_t Versions::*) {
+      if (--At(run.rank, m, slot).left == 0) End(run.rank, m, slot);
+    });
+  }
+
+  void Begin(int rank, std::int32_t m, Slot slot, int step, int version) {
+    Rank& self = ranks_[rank];
+    const PlanMatrix& matrix = plan().matrices[m];
+    const std::int32_t buffer = matrix.buffers[static_cast<std::size_t>(slot)];
+    Content& content = At(rank, m, slot);
+    content.left = content.touches[version];
+    content.alive = step * kMostVersions + version;
+    const std::int64_t bytes = BytesOf(rank, m, slot);
+    if (bytes == 0) return;
+    const std::int64_t begin = self.buffers.offsets[m][static_cast<std::size_t>(slot)];
+    const Range range{m, slot, begin, begin + bytes};
+    if (begin < 0 || range.end > self.buffers.bytes[buffer]) {
+      Fail("the " + NameOf(m, slot) + " on rank " + std::to_string(rank) +
+           " ends beyond its buffer");
+    }
+    for (const Range& other : self.alive[buffer]) {
+      if (other.end <= range.begin || range.end <= other.begin) continue;
+      Fail("the " + NameOf(m, slot) + " on rank " + std::to_string(rank) + " overwrites the " +
+           NameOf(other.matrix, other.slot));
+    }
+    self.alive[buffer].push_back(range);
+    self.bytes += bytes;
+    self.peak = std::max(self.peak, self.bytes);
+  }
+
+  void End(int rank, std::int32_t m, Slot slot) {
+    Rank& self = ranks_[rank];
+    const std::int64_t bytes = BytesOf(rank, m, slot);
+    if (bytes == 0) return;
+    self.bytes -= bytes;
+    auto& alive = self.alive[plan().matrices[m].buffers[static_cast<std::size_t>(slot)]];
+    alive.erase(std::find_if(alive.begin(), alive.end(), [&](const Range& range) {
+      return range.matrix == m && range.slot == slot;
+    }));
+  }
+
+  std::int64_t BytesOf(int rank, std::int32_t m, Slot slot) {
+    const PlanMatrix& matrix = plan().matrices[m];
+    return At(rank, m, slot).rows * matrix.cols *
+           static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));
+  }
+
+  std::string NameOf(std::int32_t m, Slot slot) const {
+    return std::string(Name(slot)) + " of '" + plan().matrices[m].name + "'";
+  }
+
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace
+
+MemoryUse ReplayMemory(const Plan& plan, int steps, std::uint64_t seed) {
+  return Replay(plan, steps, seed).Run();
+}
+
+}  // namespace weft::testing
