@@ -77,6 +77,7 @@ absl::StatusOr<Timing> Timer::Measure(const std::string& what, const absl::Statu
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> nanos,
                         Slowest(Repeat(repetitions, align, work), what));
   std::vector<double> seconds;
+  seconds.reserve(nanos.size());
   for (const std::int64_t n : nanos) seconds.push_back(static_cast<double>(n) * 1e-9);
   return Summarize(std::move(seconds));
 }

@@ -83,7 +83,8 @@ CostModel::CostModel(const Topology& topology, const AnalyticRates& rates)
       rates_(rates),
       described_("analytic model (no profile)") {}
 
-CostModel::CostModel(CostProfile profile, const Topology& topology, const AnalyticRates& rates)
+CostModel::CostModel(const CostProfile& profile, const Topology& topology,
+                     const AnalyticRates& rates)
     : topology_(topology), resources_(SharedResources(topology)), rates_(rates), measured_(true) {
   described_ = absl::StrCat("measured ", profile.measured_at, " on ", profile.fingerprint.device);
   std::map<ComputeShape, Measured> shapes;
@@ -178,7 +179,8 @@ CostEstimate CostModel::Collective(OpKind kind, GroupClass group, int ranks, dou
     for (auto fit = it->second.begin(); fit != it->second.end(); ++fit) {
       if (ratio(fit->first) < ratio(best->first)) best = fit;
     }
-    const auto& [measured_ranks, fit] = *best;
+    const int measured_ranks = best->first;
+    const LinkFit& fit = best->second;
     if (measured_ranks == ranks) return {fit.Seconds(bytes), CostSource::kMeasured};
     // One second of latency, and one second for the payload.
     const Link latency{1e6, 0}, bandwidth{0, 1};

@@ -52,7 +52,7 @@ class CostModel {
   explicit CostModel(const Topology& topology, const AnalyticRates& rates = {});
   // The profile's numbers are used as they are: CheckProfile() is the caller's to call. `topology`
   // is the one that is planned for; its links serve where the profile has no collective.
-  CostModel(CostProfile profile, const Topology& topology, const AnalyticRates& rates = {});
+  CostModel(const CostProfile& profile, const Topology& topology, const AnalyticRates& rates = {});
 
   // One run of `batch` >= 1 matrices. The first that applies:
   //  1. measured: this kind, shape, dtype, recipe and batch;

@@ -151,7 +151,7 @@ TEST_F(Profile, PlansWithWhatIsMeasured) {
   EXPECT_EQ(beside(owners({"--profile", out_})), 1);
 
   const std::vector<std::string> plan = {"plan", model, "--nodes", "2"};
-  EXPECT_THAT(Weft(plan).out, HasSubstr("costs: executed FLOPs, an analytic model"));
+  EXPECT_THAT(Weft(plan).out, HasSubstr("costs: analytic model (no profile); shapes: 2 analytic"));
   EXPECT_THAT(Weft({"plan", model, "--nodes", "2", "--profile", out_}).out,
               AllOf(ContainsRegex("costs: measured .*; shapes: 2 measured\n"),
                     HasSubstr("largest over mean time of owners 1.00")));

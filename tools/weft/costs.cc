@@ -20,7 +20,7 @@ absl::StatusOr<PlanCosts> CostsFor(const Options& options, const std::vector<Mat
     BatchTables tables = MakeBatchTables(*model, work);
     return PlanCosts{std::move(model), std::move(tables), ""};
   }
-  WEFT_ASSIGN_OR_RETURN(CostProfile profile, ReadCostProfile(options.profile));
+  WEFT_ASSIGN_OR_RETURN(const CostProfile profile, ReadCostProfile(options.profile));
   WEFT_ASSIGN_OR_RETURN(const auto device, CreateHostDevice());
   ProfileFingerprint here = FingerprintOf(*device, "", topology);
   here.threads = 0;
@@ -33,7 +33,7 @@ absl::StatusOr<PlanCosts> CostsFor(const Options& options, const std::vector<Mat
                                                      "; --any-profile uses it all the same"));
     }
   }
-  auto model = std::make_shared<const CostModel>(std::move(profile), topology);
+  auto model = std::make_shared<const CostModel>(profile, topology);
   BatchTables tables = MakeBatchTables(*model, work);
   return PlanCosts{std::move(model), std::move(tables), std::move(mismatch)};
 }

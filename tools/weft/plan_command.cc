@@ -28,6 +28,7 @@ std::string CostsText(const Session& session) {
   std::map<CostSource, int> tables;
   for (const CostSource source : session.costs.tables.table_source) ++tables[source];
   std::vector<std::string> parts;
+  parts.reserve(tables.size());
   for (const auto& [source, count] : tables) {
     parts.push_back(absl::StrCat(count, " ", std::string(Name(source))));
   }

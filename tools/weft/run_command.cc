@@ -24,12 +24,11 @@ namespace {
 absl::Status RunLocal(const Session& session, RunReport& report) {
   Progress progress("steps", session.options.steps);
   std::vector<RunReport> reports(session.plan.topology.grid.size());
-  const absl::Status status =
-      RunAsThreads(session.settings.runtime.topology, session.settings.runtime.deadline,
-                   [&](Transport& transport) {
-                     return RunRank(session, transport, reports[transport.rank()],
-                                    [&](int step) { progress.Advance(step); });
-                   });
+  absl::Status status = RunAsThreads(session.settings.runtime.topology,
+                                     session.settings.runtime.deadline, [&](Transport& transport) {
+                                       return RunRank(session, transport, reports[transport.rank()],
+                                                      [&](int step) { progress.Advance(step); });
+                                     });
   report = std::move(reports[0]);
   return status;
 }
