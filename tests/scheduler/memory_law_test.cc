@@ -95,6 +95,24 @@ RC_GTEST_PROP(MemoryLaw, ABudgetIsKeptOrRefusedToTheByte, ()) {
   }
 }
 
+RC_GTEST_PROP(MemoryLaw, ARanksOwnPlanStatesItsOwnBytes, ()) {
+  PlanRequest request = DrawRequest({3, 3, 12, 64});
+  const Plan plan = Build(request);
+  const int rank = *Evenly(0, request.topology.grid.size());
+  const std::int64_t bytes = BufferBytes(plan, rank);
+  absl::StatusOr<Plan> own = BuildRankPlan(request, rank);
+  RC_ASSERT(own.status() == absl::OkStatus());
+  RC_ASSERT(own->limits.buffer_bytes == bytes);
+  RC_ASSERT(BuffersOfRank(*own, rank).bytes == BuffersOfRank(plan, rank).bytes);
+  RC_ASSERT(own->lanes[rank] == plan.lanes[rank]);
+  RC_PRE(bytes > 1);
+  request.limits.buffer_bytes = bytes - 1;
+  own = BuildRankPlan(request, rank);
+  RC_ASSERT(own.status().code() == absl::StatusCode::kFailedPrecondition);
+  const std::string named = "rank " + std::to_string(rank) + " ";
+  RC_ASSERT(own.status().message().find(named) != absl::string_view::npos);
+}
+
 // Each rank's largest alone, and all of them side by side, are the ends of what turns can cost.
 RC_GTEST_PROP(MemoryLaw, TurnsHoldNoLessThanOneAndNoMoreThanAll, ()) {
   PlanRequest request = DrawRequest({});
