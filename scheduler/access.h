@@ -53,6 +53,7 @@ constexpr Touches TouchesOf(OpKind kind, bool root) {
     case OpKind::kVerdict:
       return {};
     case OpKind::kCheckGradient:
+    case OpKind::kUse:
       return {.reads_source = true};
     case OpKind::kMomentum:
       return {.reads_source = true, .writes_target = true, .updates_state = true};

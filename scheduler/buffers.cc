@@ -11,7 +11,8 @@ BufferSizes::BufferSizes(const Plan& plan)
     extents_.emplace_back(plan, static_cast<std::int32_t>(m));
     for (int s = 1; s < kSlotCount; ++s) {
       const Slot slot = static_cast<Slot>(s);
-      if (slot == Slot::kWeight || !extents_.back().HeldAnywhere(slot)) continue;
+      if (slot == Slot::kWeight && matrix.layout != Layout::kOwned) continue;
+      if (!extents_.back().HeldAnywhere(slot)) continue;
       held_.push_back({static_cast<std::int32_t>(m), slot,
                        matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)))});
     }

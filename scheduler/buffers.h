@@ -15,6 +15,14 @@ inline std::int32_t SetOf(const PlanMatrix& matrix, Slot slot) {
   return slot == Slot::kUpdate || slot == Slot::kDirection ? matrix.batch : matrix.bucket;
 }
 
+// The buffer behind a slot on a rank; -1 for none. A rank that keeps the weight has it in memory of
+// its own.
+inline std::int32_t BufferOf(const PlanMatrix& matrix, Slot slot, int rank) {
+  const bool kept =
+      slot == Slot::kWeight && (matrix.layout != Layout::kOwned || matrix.owner == rank);
+  return kept ? -1 : matrix.buffers[static_cast<std::size_t>(slot)];
+}
+
 // Names what has a buffer at a time: a set, or a matrix alone.
 inline std::int32_t OccupantOf(const Plan& plan, std::int32_t matrix, Slot slot) {
   const std::int32_t set = SetOf(plan.matrices[matrix], slot);
@@ -38,12 +46,13 @@ class BufferSizes {
     std::int64_t row_bytes;
   };
   std::int64_t BytesOf(const Held& held, int rank) const {
+    if (BufferOf(plan_.matrices[held.matrix], held.slot, rank) < 0) return 0;
     return extents_[held.matrix].Rows(held.slot, rank) * held.row_bytes;
   }
 
   const Plan& plan_;
   std::vector<SlotExtents> extents_;
-  std::vector<Held> held_;  // slots that some rank holds, but weights that are the trainer's
+  std::vector<Held> held_;  // slots that some rank holds in a buffer
   std::vector<std::int64_t> bytes_;
   std::vector<std::int64_t> filled_;
 };

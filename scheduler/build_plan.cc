@@ -19,6 +19,7 @@
 #include "scheduler/sets.h"
 #include "scheduler/slots.h"
 #include "scheduler/strategies/path.h"
+#include "scheduler/uses.h"
 #include "scheduler/validator.h"
 #include "weft/plan.h"
 
@@ -27,12 +28,13 @@ namespace scheduler {
 namespace {
 
 constexpr int kAllRanks = -1;
+constexpr int kMostPasses = 1000;
 
 absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
-  if (matrix.layout == Layout::kReplicated) {
+  if (matrix.layout != Layout::kSharded) {
     if (matrix.shard_rows.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("matrix '", matrix.name, "' is replicated and must not have shard rows."));
+        absl::StrCat("matrix '", matrix.name, "' is not sharded and must not have shard rows."));
   }
   if (matrix.shard_rows.size() != static_cast<std::size_t>(ranks)) {
     return absl::InvalidArgumentError(absl::StrCat("matrix '", matrix.name, "' has shard rows for ",
@@ -59,7 +61,7 @@ absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
 
 absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
   const std::string named = absl::StrCat("matrix '", matrix.name, "'");
-  if (matrix.dtype > DType::kBF16 || matrix.layout > Layout::kSharded ||
+  if (matrix.dtype > DType::kBF16 || matrix.layout > Layout::kOwned ||
       matrix.gradient > GradientKind::kReduced || matrix.rule > RuleKind::kCustom) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " has a dtype, layout, gradient kind or rule that names nothing."));
@@ -104,6 +106,11 @@ absl::Status CheckMatrices(const std::vector<PlanMatrix>& matrices, int ranks) {
 absl::Status ChooseLayouts(Plan& plan, bool strict) {
   for (PlanMatrix& matrix : plan.matrices) {
     matrix.fallback.clear();
+    if (matrix.layout == Layout::kOwned && plan.strategy != Strategy::kOwner) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("matrix '", matrix.name, "' is owned, which strategy ",
+                       std::string(Name(plan.strategy)), " cannot serve; use owner."));
+    }
     if (matrix.rule == RuleKind::kElementwise) continue;
     if (plan.strategy == Strategy::kReplicated && matrix.layout == Layout::kSharded) {
       return absl::FailedPreconditionError(
@@ -223,7 +230,13 @@ absl::Status EmitStep(Plan& plan, int only_rank) {
   PlanBuilder builder(plan);
   const std::vector<std::int32_t> forward = Travellers(plan);
   const std::vector<std::int32_t> backward(forward.rbegin(), forward.rend());
-  for (std::int32_t m : backward) paths[m]->Reduce(builder, m);
+  UseBuilder uses(plan, builder);
+  WEFT_RETURN_IF_ERROR(uses.Prepare());
+  uses.EmitForward();
+  for (std::int32_t m : backward) {
+    uses.EmitBackwardUpTo(m);
+    paths[m]->Reduce(builder, m);
+  }
   if (plan.check_gradients) {
     for (std::int32_t m : backward) {
       const Path::Holders holders = paths[m]->GradientHolders(builder, m);
@@ -260,8 +273,18 @@ absl::Status CheckLimits(const PlanLimits& limits) {
   if (limits.buffers_in_turn < 1) {
     return refuse("buffers_in_turn", limits.buffers_in_turn, "1 or more");
   }
+  if (limits.inter_layers_ahead < 0) {
+    return refuse("inter_layers_ahead", limits.inter_layers_ahead, "0 or more");
+  }
+  if (limits.intra_layers_ahead < 0) {
+    return refuse("intra_layers_ahead", limits.intra_layers_ahead, "0 or more");
+  }
+  if (limits.passes < 1 || limits.passes > kMostPasses) {
+    return refuse("passes", limits.passes, "1 to 1000");
+  }
   for (const auto& [what, bytes] : {std::pair("bucket_bytes", limits.bucket_bytes),
                                     std::pair("piece_bytes", limits.piece_bytes),
+                                    std::pair("fetched_bytes", limits.fetched_bytes),
                                     std::pair("buffer_bytes", limits.buffer_bytes)}) {
     if (bytes < 0) return refuse(what, bytes, "0 or more");
   }

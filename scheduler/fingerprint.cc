@@ -45,6 +45,7 @@ class Digest {
     Add(matrix.cols);
     Add(matrix.dtype);
     Add(matrix.layout);
+    Add(matrix.layer);
     Add(matrix.gradient);
     Add(matrix.rule);
     Add(matrix.state_bytes_per_element);
@@ -63,7 +64,16 @@ class Digest {
     Add(limits.buffers_in_turn);
     Add(limits.bucket_bytes);
     Add(limits.piece_bytes);
+    Add(limits.inter_layers_ahead);
+    Add(limits.intra_layers_ahead);
+    Add(static_cast<std::int32_t>(limits.keep_through_backward));
+    Add(limits.passes);
+    Add(limits.fetched_bytes);
     Add(limits.buffer_bytes);
+  }
+  void Add(const Use& use) {
+    Add(use.layer);
+    Add(static_cast<std::int32_t>(use.backward));
   }
   void Add(const Group& group) {
     Add(group.name);
@@ -80,6 +90,7 @@ class Digest {
     Add(op.set);
     Add(op.group);
     Add(op.root);
+    Add(op.use);
     Add(op.bytes);
     Add(op.flops);
     Add(op.after);
@@ -103,6 +114,7 @@ std::uint64_t Fingerprint(const Plan& plan) {
   digest.Add(plan.matrices);
   digest.Add(plan.sets);
   digest.Add(plan.buffers);
+  digest.Add(plan.uses);
   digest.Add(plan.groups);
   digest.Add(plan.ops);
   digest.Add(static_cast<std::uint64_t>(plan.lanes.size()));

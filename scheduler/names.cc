@@ -18,17 +18,18 @@ std::string_view At(const std::array<std::string_view, kCount>& names, Enum valu
   return index < kCount ? names[index] : std::string_view("invalid");
 }
 
-constexpr std::array<std::string_view, 2> kLayouts = {"replicated", "sharded"};
+constexpr std::array<std::string_view, 3> kLayouts = {"replicated", "sharded", "owned"};
 constexpr std::array<std::string_view, 2> kGradients = {"local", "reduced"};
 constexpr std::array<std::string_view, 3> kRules = {"muon", "elementwise", "custom"};
 constexpr std::array<std::string_view, 3> kStrategies = {"replicated", "gather", "owner"};
 constexpr std::array<std::string_view, kStageCount> kStages = {
     "submitted", "reduced", "orthogonalized", "applied", "published", "delivered"};
-constexpr std::array<std::string_view, kLaneCount> kLanes = {"compute", "intra", "inter"};
-constexpr std::array<std::string_view, 15> kOps = {
-    "all_reduce",    "reduce",  "broadcast",   "all_gather",     "reduce_scatter",
-    "gather",        "scatter", "verdict",     "check_gradient", "momentum",
-    "orthogonalize", "apply",   "elementwise", "custom",         "copy_rows"};
+constexpr std::array<std::string_view, kLaneCount> kLanes = {"compute", "intra", "inter", "caller"};
+constexpr std::array<std::string_view, 3> kTriggers = {"submitted", "step_closed", "needed"};
+constexpr std::array<std::string_view, 16> kOps = {
+    "all_reduce",  "reduce",  "broadcast",      "all_gather", "reduce_scatter", "gather",
+    "scatter",     "verdict", "check_gradient", "momentum",   "orthogonalize",  "apply",
+    "elementwise", "custom",  "copy_rows",      "use"};
 constexpr std::array<std::string_view, kSlotCount> kSlots = {
     "none",   "gradient",     "node_gradient", "reduced_gradient", "whole_gradient",
     "update", "whole_update", "direction",     "node_direction",   "shard_direction",
@@ -56,6 +57,7 @@ std::string_view Name(GradientKind kind) { return At(kGradients, kind); }
 std::string_view Name(RuleKind rule) { return At(kRules, rule); }
 std::string_view Name(Strategy strategy) { return At(kStrategies, strategy); }
 std::string_view Name(Stage stage) { return At(kStages, stage); }
+std::string_view Name(Trigger trigger) { return At(kTriggers, trigger); }
 std::string_view Name(Lane lane) { return At(kLanes, lane); }
 std::string_view Name(OpKind kind) { return At(kOps, kind); }
 std::string_view Name(Slot slot) { return At(kSlots, slot); }

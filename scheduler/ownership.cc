@@ -13,7 +13,8 @@ namespace weft::scheduler {
 namespace {
 
 bool GetsOwner(const Plan& plan, const PlanMatrix& matrix) {
-  return plan.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise;
+  return matrix.layout == Layout::kOwned ||
+         (plan.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise);
 }
 
 absl::Status CheckTables(const std::vector<std::vector<double>>& tables) {
@@ -59,7 +60,8 @@ absl::Status CheckMatrix(const Plan& plan, const OwnershipOptions& options, std:
   return absl::OkStatus();
 }
 
-// Bytes that a matrix's inter collectives carry in a step (docs/plan.md, "Paths").
+// Bytes that a matrix's inter collectives carry in a step (docs/plan.md, "Paths"). Of an owned one,
+// as if it were fetched for both passes.
 std::int64_t InterBytes(const PlanMatrix& matrix) {
   const auto element = static_cast<std::int64_t>(SizeOf(matrix.dtype));
   const bool sharded = matrix.layout == Layout::kSharded;
@@ -67,6 +69,7 @@ std::int64_t InterBytes(const PlanMatrix& matrix) {
   std::int64_t per_element = sharded && !custom ? 4 : element;  // the direction, or the weight
   if (sharded || matrix.gradient == GradientKind::kLocal) per_element += element;
   if (sharded && custom) per_element += element;  // the weight on its way to the owner
+  if (matrix.layout == Layout::kOwned) per_element += element;
   return matrix.rows * matrix.cols * per_element;
 }
 

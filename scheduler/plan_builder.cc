@@ -122,6 +122,37 @@ void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on
   Emit({kind, Intra(), Lane::kIntra, local, rows}, m, {on_rank}, {node, target});
 }
 
+void PlanBuilder::Fetch(std::int32_t m, Lane level, std::int32_t use) {
+  if (alone()) return;
+  const int owner = matrix(m).owner;
+  const Place place{Stage::kSubmitted, Trigger::kNeeded};
+  const Slots slots{Slot::kWeight, Slot::kWeight};
+  if (!two_level()) {
+    if (level == Lane::kIntra) return;
+    Emit({OpKind::kBroadcast, World(), world_lane_, owner, matrix(m).rows}, m, place, slots).use =
+        use;
+    return;
+  }
+  const int local = grid().local_of(owner);
+  const Wire wire =
+      level == Lane::kInter
+          ? Wire{OpKind::kBroadcast, Inter(local), level, grid().node_of(owner), matrix(m).rows}
+          : Wire{OpKind::kBroadcast, Intra(), level, local, matrix(m).rows};
+  Emit(wire, m, place, slots).use = use;
+}
+
+void PlanBuilder::Use(std::int32_t m, std::int32_t use) {
+  Emit({OpKind::kUse, World(), Lane::kCaller, -1, 0}, m, {Stage::kSubmitted, Trigger::kNeeded},
+       {Slot::kWeight, Slot::kNone})
+      .use = use;
+}
+
+void PlanBuilder::FetchInto(std::int32_t m, std::int32_t buffer) {
+  for (std::int32_t each : TravelsWith(m)) {
+    plan_.matrices[each].buffers[static_cast<int>(Slot::kWeight)] = buffer;
+  }
+}
+
 void PlanBuilder::Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
                           double flops) {
   Emit({kind, group, Lane::kCompute, -1, 0}, m, {stage}, slots).flops = flops;

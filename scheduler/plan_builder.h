@@ -60,6 +60,14 @@ class PlanBuilder {
   void FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source, Slot node,
                  Slot target);
 
+  // Layout owned: the owner's weight to all ranks, one level of it or both. `level` is kInter or
+  // kIntra; with one level, kInter stands for it.
+  void Fetch(std::int32_t m, Lane level, std::int32_t use);
+  void Use(std::int32_t m, std::int32_t use);
+  // The buffer that holds the fetched weight of `m` and of its bucket.
+  void FetchInto(std::int32_t m, std::int32_t buffer);
+  std::int32_t NewBuffer() { return plan_.buffers++; }
+
   void Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
                double flops = 0);
   // Momentum, NS in the batches that the matrices are in, and apply, of a unit as Path::Update()

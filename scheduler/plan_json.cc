@@ -37,10 +37,11 @@ Json ToJson(const Plan& plan, const Op& op) {
   Json json = {{"kind", Text(Name(op.kind))},
                {"lane", Text(Name(op.lane))},
                {"stage", Text(Name(op.stage))},
-               {"trigger", op.trigger == Trigger::kSubmitted ? "submitted" : "step_closed"}};
+               {"trigger", Text(Name(op.trigger))}};
   // The first of its set.
   if (op.matrix >= 0) json["matrix"] = plan.matrices[op.matrix].name;
   if (op.set >= 0) json["set"] = op.set;
+  if (op.trigger == Trigger::kNeeded) json["use"] = op.use;
   json["group"] = plan.groups[op.group].name;
   if (op.root >= 0) json["root"] = op.root;
   if (op.source != Slot::kNone) json["source"] = Text(Name(op.source));
@@ -66,6 +67,11 @@ std::string PlanToJson(const Plan& plan) {
                     {"buffers_in_turn", plan.limits.buffers_in_turn},
                     {"bucket_bytes", plan.limits.bucket_bytes},
                     {"piece_bytes", plan.limits.piece_bytes},
+                    {"inter_layers_ahead", plan.limits.inter_layers_ahead},
+                    {"intra_layers_ahead", plan.limits.intra_layers_ahead},
+                    {"keep_through_backward", plan.limits.keep_through_backward},
+                    {"passes", plan.limits.passes},
+                    {"fetched_bytes", plan.limits.fetched_bytes},
                     {"buffer_bytes", plan.limits.buffer_bytes}};
   json["matrices"] = Json::array();
   for (const PlanMatrix& matrix : plan.matrices) json["matrices"].push_back(ToJson(matrix));
@@ -74,6 +80,10 @@ std::string PlanToJson(const Plan& plan) {
     Json names = Json::array();
     for (std::int32_t m : set) names.push_back(plan.matrices[m].name);
     json["sets"].push_back(std::move(names));
+  }
+  json["uses"] = Json::array();
+  for (const Use& use : plan.uses) {
+    json["uses"].push_back({{"layer", use.layer}, {"backward", use.backward}});
   }
   json["groups"] = Json::array();
   for (const Group& group : plan.groups) {

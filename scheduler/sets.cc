@@ -12,7 +12,8 @@ namespace {
 // What two matrices must have in common to take one path side by side.
 auto PathKey(const Plan& plan, const PlanMatrix& matrix) {
   return std::tuple(PathOf(plan.topology, plan.strategy, matrix), matrix.layout, matrix.rule,
-                    matrix.gradient, matrix.dtype);
+                    matrix.gradient, matrix.dtype,
+                    matrix.layout == Layout::kOwned ? matrix.layer : 0);
 }
 
 bool MayTravelTogether(const Plan& plan, const PlanMatrix& matrix) {

@@ -12,6 +12,7 @@ namespace weft::scheduler {
 
 PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& matrix) {
   if (topology.grid.size() == 1) return PathKind::kLocal;
+  if (matrix.layout == Layout::kOwned) return PathKind::kOwner;
   if (matrix.rule == RuleKind::kElementwise) return PathKind::kElementwise;
   if (strategy == Strategy::kOwner) return PathKind::kOwner;
   return matrix.layout == Layout::kSharded ? PathKind::kGather : PathKind::kReplicated;
@@ -77,7 +78,9 @@ SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
         at_owner(Slot::kReducedGradient);
         at_node_roots(Slot::kNodeGradient, local ? Extent::kWhole : Extent::kNode);
       }
-      if (!sharded && matrix_->bucket >= 0) SetAll(Slot::kPackedWeight, Extent::kWhole);
+      if (matrix_->layout == Layout::kReplicated && matrix_->bucket >= 0) {
+        SetAll(Slot::kPackedWeight, Extent::kWhole);
+      }
       if (muon) {
         at_owner(Slot::kUpdate);
         at_owner(Slot::kDirection);

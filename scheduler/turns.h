@@ -35,9 +35,8 @@ class Turns {
   };
   // An op is about to touch a slot. Null `before` where the buffer is not shared.
   Answer Enter(const Access& access) {
-    if (access.matrix < 0 || access.resource >= kSlotCount) return {};
-    const std::int32_t buffer = plan_.matrices[access.matrix].buffers[access.resource];
-    if (buffer < 0 || !shared_[buffer]) return {};
+    const std::int32_t buffer = SharedBufferOf(access);
+    if (buffer < 0) return {};
     Buffer& state = buffers_[buffer];
     const std::int32_t occupant =
         OccupantOf(plan_, access.matrix, static_cast<Slot>(access.resource));
@@ -53,18 +52,23 @@ class Turns {
   }
   // Of the buffer of a slot that has been entered; 0 where it is not shared.
   std::int32_t turn(const Access& access) const {
-    if (access.matrix < 0 || access.resource >= kSlotCount) return 0;
-    const std::int32_t buffer = plan_.matrices[access.matrix].buffers[access.resource];
-    return buffer >= 0 && shared_[buffer] ? buffers_[buffer].turn : 0;
+    const std::int32_t buffer = SharedBufferOf(access);
+    return buffer >= 0 ? buffers_[buffer].turn : 0;
   }
   // It has touched it.
   void Leave(const Access& access, const StepOp& op, Lane lane) {
-    if (access.matrix < 0 || access.resource >= kSlotCount) return;
-    const std::int32_t buffer = plan_.matrices[access.matrix].buffers[access.resource];
-    if (buffer >= 0 && shared_[buffer]) buffers_[buffer].now[static_cast<int>(lane)] = op;
+    const std::int32_t buffer = SharedBufferOf(access);
+    if (buffer >= 0) buffers_[buffer].now[static_cast<int>(lane)] = op;
   }
 
  private:
+  std::int32_t SharedBufferOf(const Access& access) const {
+    if (access.matrix < 0 || access.resource >= kSlotCount) return -1;
+    const std::int32_t buffer =
+        BufferOf(plan_.matrices[access.matrix], static_cast<Slot>(access.resource), rank_);
+    return buffer >= 0 && shared_[buffer] ? buffer : -1;
+  }
+
   struct Buffer {
     int rank = -1;
     std::int32_t occupant = 0;

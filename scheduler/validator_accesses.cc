@@ -24,9 +24,13 @@ struct History {
   LastByLane readers;
 };
 
-bool IsInput(const Access& access) {
+// What a step finds there when it begins.
+bool IsInput(const Plan& plan, const Access& access, int rank) {
+  if (access.resource == static_cast<Resource>(Slot::kWeight)) {
+    const PlanMatrix& matrix = plan.matrices[access.matrix];
+    return matrix.layout != Layout::kOwned || matrix.owner == rank;
+  }
   return access.resource == static_cast<Resource>(Slot::kGradient) ||
-         access.resource == static_cast<Resource>(Slot::kWeight) ||
          access.resource == kStateResource || access.resource == kCheckResource;
 }
 
@@ -122,7 +126,7 @@ class AccessChecker {
       return Refuse(self, " reads ", ResourceText(plan_, access),
                     ", whose buffer another has taken");
     }
-    if (access.reads && !IsInput(access) && history.writer.step != self.step) {
+    if (access.reads && !IsInput(plan_, access, rank_) && history.writer.step != self.step) {
       return Refuse(self, " reads ", ResourceText(plan_, access),
                     " before anything has written it in this step");
     }

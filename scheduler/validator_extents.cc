@@ -125,6 +125,13 @@ class MatrixExtents {
           }
         }
         break;
+      case OpKind::kUse:
+        for (int rank : members) {
+          if (source(rank) != matrix_.rows) {
+            return Mismatch(index, rank, source(rank), matrix_.rows);
+          }
+        }
+        break;
       case OpKind::kCheckGradient:
       case OpKind::kVerdict:
         break;

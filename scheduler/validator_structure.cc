@@ -33,7 +33,11 @@ absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
       return InvalidPlan("matrix '", matrix.name, "' has shards that are not its rows");
     }
   }
-  const bool owned = plan.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise;
+  if (matrix.layout == Layout::kOwned && plan.strategy != Strategy::kOwner) {
+    return InvalidPlan("matrix '", matrix.name, "' is owned, but the strategy is not owner");
+  }
+  const bool owned = matrix.layout == Layout::kOwned ||
+                     (plan.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise);
   if (owned ? !InRange(matrix.owner, ranks) : matrix.owner != -1) {
     return InvalidPlan("matrix '", matrix.name, "' has the owner ", matrix.owner);
   }
@@ -111,7 +115,8 @@ absl::Status CheckBuffers(const Plan& plan) {
       if (buffer == -1 && !extents.HeldAnywhere(slot)) continue;
       if (!InRange(buffer, slot_of.size())) return InvalidPlan(what, " has no buffer");
       const std::int32_t mine = OccupantOf(plan, static_cast<std::int32_t>(m), slot);
-      const bool outside = slot == Slot::kGradient || slot == Slot::kWeight;
+      const bool outside =
+          slot == Slot::kGradient || (slot == Slot::kWeight && matrix.layout != Layout::kOwned);
       if (slot_of[buffer] == Slot::kNone) {
         slot_of[buffer] = slot;
         occupant[buffer] = mine;
@@ -130,8 +135,8 @@ absl::Status CheckBuffers(const Plan& plan) {
 absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   const Op& op = plan.ops[index];
   const std::string what = DescribeOp(plan, index);
-  if (op.kind > OpKind::kCopyRows || op.lane > Lane::kInter || op.stage > Stage::kDelivered ||
-      op.trigger > Trigger::kStepClosed || op.source > Slot::kPackedWeight ||
+  if (op.kind > OpKind::kUse || op.lane > Lane::kCaller || op.stage > Stage::kDelivered ||
+      op.trigger > Trigger::kNeeded || op.source > Slot::kPackedWeight ||
       op.target > Slot::kPackedWeight) {
     return InvalidPlan(what, " has a field that names nothing");
   }
@@ -140,7 +145,8 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if (verdict ? op.matrix != -1 : !InRange(op.matrix, plan.matrices.size())) {
     return InvalidPlan(what, " has the matrix index ", op.matrix);
   }
-  const bool writes_none = verdict || op.kind == OpKind::kCheckGradient;
+  const bool use = op.kind == OpKind::kUse;
+  const bool writes_none = verdict || use || op.kind == OpKind::kCheckGradient;
   if ((op.source == Slot::kNone) != verdict || (op.target == Slot::kNone) != writes_none) {
     return InvalidPlan(what, writes_none ? " has a slot too many" : " lacks a slot");
   }
@@ -161,9 +167,17 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
     }
   }
   if (!IsRooted(op.kind) && op.root != -1) return InvalidPlan(what, " has a root too many");
-  const bool on_compute = !IsCollective(op.kind) || (verdict && alone);
-  if ((op.lane == Lane::kCompute) != on_compute) {
+  const bool on_compute = (!IsCollective(op.kind) && !use) || (verdict && alone);
+  if ((op.lane == Lane::kCompute) != on_compute || (op.lane == Lane::kCaller) != use) {
     return InvalidPlan(what, " must not be on the ", std::string(Name(op.lane)), " lane");
+  }
+  const bool fetches = op.trigger == Trigger::kNeeded;
+  if (fetches ? op.use < (use ? 0 : -1) || op.use >= static_cast<int>(plan.uses.size())
+              : op.use != -1 || use) {
+    return InvalidPlan(what, " is of use ", op.use, " of ", plan.uses.size());
+  }
+  if (fetches && (verdict || plan.matrices[op.matrix].layout != Layout::kOwned)) {
+    return InvalidPlan(what, " is for the trainer's use, but its matrix is not owned");
   }
   if (op.bytes < 0 || !(op.flops >= 0)) return InvalidPlan(what, " has a negative cost");
   for (const std::vector<std::int32_t>* list : {&op.after, &op.after_previous}) {

@@ -42,6 +42,11 @@ class MatrixUpdate {
       Value(rank, Slot::kGradient) = matrix.gradient == GradientKind::kReduced ? world : 1;
       Value(rank, Slot::kWeight) = kOldWeight;
     }
+    uses_ = 0;
+    if (matrix.layout != Layout::kOwned) return;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (static_cast<std::int32_t>(rank) != matrix.owner) Value(ranks_[rank], Slot::kWeight) = 0;
+    }
   }
 
   absl::Status Visit(std::int32_t index) {
@@ -53,7 +58,9 @@ class MatrixUpdate {
   }
 
   absl::Status VisitPart(const Op& op, const std::vector<int>& members) {
+    const bool fetches = op.trigger == Trigger::kNeeded;  // for the trainer, not for a job
     for (int rank : members) {
+      if (fetches) continue;
       if (op.stage < ranks_[rank].stage) {
         return Fail(rank,
                     absl::StrCat("works towards stage ", std::string(Name(op.stage)),
@@ -66,7 +73,8 @@ class MatrixUpdate {
       return absl::OkStatus();
     }
     WEFT_RETURN_IF_ERROR(Move(op, members));
-    for (std::size_t place = 0; op.target == Slot::kWeight && place < members.size(); ++place) {
+    const bool counts = op.target == Slot::kWeight && !fetches;
+    for (std::size_t place = 0; counts && place < members.size(); ++place) {
       if (Receives(op, place)) WEFT_RETURN_IF_ERROR(CountWrite(members[place]));
     }
     return absl::OkStatus();
@@ -79,6 +87,13 @@ class MatrixUpdate {
                                                      matrix_->name, "', ", checked_rows_,
                                                      " rows are checked, not ", rows, "."));
     }
+    std::int64_t expected_uses = 0;
+    for (const Use& use : plan_.uses) expected_uses += use.layer == matrix_->layer;
+    if (matrix_->layout == Layout::kOwned && uses_ != expected_uses * World()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "plan: matrix '", matrix_->name, "' of layer ", matrix_->layer, " is delivered ", uses_,
+          " times to its ranks, not ", expected_uses * World(), "."));
+    }
     const PathKind path = PathOf(plan_.topology, plan_.strategy, *matrix_);
     for (int rank = 0; rank < World(); ++rank) {
       const RankState& state = ranks_[rank];
@@ -88,6 +103,8 @@ class MatrixUpdate {
             absl::StrCat("plan: matrix '", matrix_->name, "' is updated ", state.rule_runs,
                          " times on rank ", rank, ", not ", expected, "."));
       }
+      // Who fetches an owned weight gets the new one in the next step.
+      if (matrix_->layout == Layout::kOwned && rank != matrix_->owner) continue;
       if (state.weight_writes != 1 || state.value[static_cast<int>(Slot::kWeight)] != kNewWeight) {
         return absl::InvalidArgumentError(absl::StrCat("plan: the new weight of matrix '",
                                                        matrix_->name, "' does not reach rank ",
@@ -146,6 +163,11 @@ class MatrixUpdate {
     RankState& state = ranks_[rank];
     const std::int32_t source = Value(state, op.source);
     switch (op.kind) {
+      case OpKind::kUse:
+        if (source != kOldWeight) return Fail(rank, "does not get the weight");
+        if (plan_.uses[op.use].layer != matrix_->layer) return Fail(rank, "is of another layer");
+        ++uses_;
+        return absl::OkStatus();
       case OpKind::kCheckGradient:
         if (source != World()) return Fail(rank, "checks a gradient that is not whole");
         checked_rows_ += extents_->Rows(op.source, rank);
@@ -201,6 +223,7 @@ class MatrixUpdate {
   const PlanMatrix* matrix_ = nullptr;
   std::optional<SlotExtents> extents_;
   std::int64_t checked_rows_ = 0;
+  std::int64_t uses_ = 0;  // on all ranks together
   std::int32_t index_ = -1;
 };
 

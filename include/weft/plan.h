@@ -23,6 +23,7 @@ namespace weft {
 enum class Layout : std::uint8_t {
   kReplicated,  // every rank holds the whole matrix (DDP)
   kSharded,  // rank r holds a block of rows, in rank order (FSDP2); blocks may be uneven or empty
+  kOwned,  // the owner alone keeps it; the others receive it for the time of a layer (like ZeRO-3)
 };
 
 // What a job's gradient is when it is submitted.
@@ -51,8 +52,13 @@ enum class Stage : std::uint8_t {
 };
 inline constexpr int kStageCount = 6;
 
-enum class Lane : std::uint8_t { kCompute, kIntra, kInter };
-inline constexpr int kLaneCount = 3;
+enum class Lane : std::uint8_t {
+  kCompute,
+  kIntra,
+  kInter,
+  kCaller  // the trainer's own work on weights that it holds for a time
+};
+inline constexpr int kLaneCount = 4;
 
 enum class OpKind : std::uint8_t {
   // Collectives: a rendezvous of all members of the op's group.
@@ -75,6 +81,7 @@ enum class OpKind : std::uint8_t {
   kElementwise,    // gradient -> kWeight, and the rule's state
   kCustom,         // whole gradient, state and whole weight
   kCopyRows,       // own rows of one weight slot -> another
+  kUse,            // the trainer reads kWeight, from ParameterNeeded() to ParameterReleased()
 };
 bool IsCollective(OpKind kind);
 inline constexpr int kVerdictValues = 7;
@@ -87,6 +94,7 @@ constexpr std::int64_t VerdictFloats(std::size_t matrices, int ranks) {
 enum class Trigger : std::uint8_t {
   kSubmitted,   // this rank has submitted the matrix's job
   kStepClosed,  // this rank has called Step()
+  kNeeded,      // this rank has come to the op's use, or a later one; at once where that is -1
 };
 
 // Where an op reads or writes. Each matrix has at most one buffer per slot and rank; SlotRows()
@@ -120,6 +128,7 @@ struct Op {
   std::int32_t set = -1;     // index into Plan::sets where the op handles several matrices at once
   std::int32_t group = 0;    // index into Plan::groups
   std::int32_t root = -1;    // rooted collectives: the root's place in each part of the group
+  std::int32_t use = -1;     // kNeeded: index into Plan::uses
   // Collectives: payload of the whole op in the source slot's type, not one rank's share of it: the
   // matrices, or the node's rows of one (gather and scatter inside a node); where the parts of the
   // group carry unequal payloads, the largest.
@@ -145,12 +154,19 @@ struct Group {
   int PartOf(int rank) const;
 };
 
+// The trainer's reading of a layer's owned weights, in one of its passes.
+struct Use {
+  std::int32_t layer = 0;
+  bool backward = false;
+};
+
 struct PlanMatrix {
   std::string name;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::kF32;  // of weight and gradient
   Layout layout = Layout::kReplicated;
+  std::int32_t layer = 0;  // layout owned: the layer that uses it
   GradientKind gradient = GradientKind::kLocal;
   RuleKind rule = RuleKind::kMuon;
   // Bytes of fp32 state that the rule keeps per element it works on (Muon 4, AdamW 8).
@@ -203,6 +219,7 @@ struct Plan {
   std::vector<PlanMatrix> matrices;
   std::vector<std::vector<std::int32_t>> sets;  // buckets and batches: matrices, ascending
   std::int32_t buffers = 0;                     // how many there are
+  std::vector<Use> uses;                        // of one step, in the order of the passes
   std::vector<Group> groups;
   std::vector<Op> ops;  // in one global order, which every lane keeps
   // lanes[rank][lane]: indices into ops, in issue order.
@@ -223,7 +240,8 @@ absl::Span<const std::int32_t> MatricesOf(const Plan& plan, const Op& op);
 // Payload of a collective on `rank`, which is a member of its group.
 std::int64_t PayloadBytes(const Plan& plan, const Op& op, int rank);
 
-// One rank's buffers. Slots of kWeight are the trainer's memory and have none.
+// One rank's buffers. Weights that a rank keeps (the trainer's memory; an owner's, where the layout
+// is owned) are in none.
 struct RankBuffers {
   std::vector<std::int64_t> bytes;  // by buffer; 0 where this rank does not need it
   // [matrix][slot]: where in its buffer the slot begins. Matrices of one set lie one behind the
@@ -271,6 +289,7 @@ std::string_view Name(RuleKind rule);
 std::string_view Name(Strategy strategy);
 std::string_view Name(Stage stage);
 std::string_view Name(Lane lane);
+std::string_view Name(Trigger trigger);
 std::string_view Name(OpKind kind);
 std::string_view Name(Slot slot);
 // InvalidArgument names the known ones.

@@ -20,6 +20,19 @@ struct PlanLimits {
   // Payload of a reduction or broadcast above which it is cut into equal pieces, between which the
   // lane serves others; 0: never.
   std::int64_t piece_bytes = 0;
+  // Layout owned: how many layers before a layer is needed its broadcast between nodes may begin,
+  // and that inside nodes (at most as many; on grids of one level only the first counts). Layers
+  // 0 ahead are fetched when they are needed.
+  int inter_layers_ahead = 2;
+  int intra_layers_ahead = 1;
+  // Layout owned: layers stay where they are from the forward to the backward pass. Otherwise
+  // inter_layers_ahead + 1 of them are held, the others released and fetched again.
+  bool keep_through_backward = false;
+  // Layout owned: forward and backward passes per step (micro-steps of accumulated gradients).
+  int passes = 1;
+  // Layout owned: bytes of fetched weights that a rank may hold; fewer layers are fetched ahead to
+  // keep to it. 0: any number.
+  std::int64_t fetched_bytes = 0;
   // Bytes of buffers on any one rank: everything that Weft allocates for a plan but optimizer state
   // and owned weights. In a request 0 means as many as the plan needs; a plan states how many.
   std::int64_t buffer_bytes = 0;

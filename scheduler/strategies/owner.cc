@@ -19,7 +19,9 @@ class Owner final : public Path {
                                 : matrix.gradient == GradientKind::kReduced ? "gather, "
                                                                             : "reduce, ";
     return absl::StrCat("owner ", matrix.owner, ": ", collect, RuleWork(matrix), ", ",
-                        Sharded(matrix) ? "scatter" : "broadcast");
+                        matrix.layout == Layout::kOwned ? "broadcast when needed"
+                        : Sharded(matrix)              ? "scatter"
+                                                       : "broadcast");
   }
 
   void Reduce(PlanBuilder& plan, std::int32_t m) const override {
@@ -52,11 +54,17 @@ class Owner final : public Path {
                    {gradient, Sharded(matrix) ? Slot::kWholeWeight : Slot::kWeight}, matrix.flops);
       return;
     }
+    if (matrix.rule == RuleKind::kElementwise) {
+      plan.Compute(OpKind::kElementwise, owner, m, Stage::kApplied, {gradient, Slot::kWeight},
+                   plan.Flops(plan.TravelsWith(m)));
+      return;
+    }
     plan.MuonUpdate(owner, unit, gradient, matrix.owner, /*applies=*/!Sharded(matrix));
   }
 
   void Publish(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
+    if (matrix.layout == Layout::kOwned) return;  // fetched when it is needed
     if (matrix.bucket >= 0) {
       plan.Compute(OpKind::kCopyRows, plan.Rank(matrix.owner), m, Stage::kApplied,
                    {Slot::kWeight, Slot::kPackedWeight});
@@ -77,6 +85,7 @@ class Owner final : public Path {
 
   void Deliver(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
+    if (matrix.layout == Layout::kOwned) return;
     if (matrix.bucket >= 0) {
       plan.Compute(OpKind::kCopyRows, plan.AllBut(matrix.owner), m, Stage::kDelivered,
                    {Slot::kPackedWeight, Slot::kWeight});

@@ -127,13 +127,17 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
       return mine.count(kind) == 1 ? mine.at(kind) : -1;
     };
     for (Lane lane : {Lane::kIntra, Lane::kInter}) {
-      std::map<std::int32_t, int> reductions, publications;
+      std::map<std::int32_t, int> reductions, publications, fetches;
       for (std::int32_t index : lanes[static_cast<int>(lane)]) {
         const Op& op = plan.ops[index];
         if (op.kind == OpKind::kVerdict || !IsCollective(op.kind)) continue;
         for (std::int32_t m : MatricesOf(plan, op)) {
           // Custom rules bring weights together, too.
           if (plan.matrices[m].rule == RuleKind::kCustom) continue;
+          if (op.trigger == Trigger::kNeeded) {
+            ++fetches[m];
+            continue;
+          }
           ++(op.stage == Stage::kReduced ? reductions : publications)[m];
           const std::int32_t momentum = place(m, OpKind::kMomentum);
           const std::int32_t ns = place(m, OpKind::kOrthogonalize);
@@ -147,6 +151,10 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
             RC_ASSERT(plan.matrices[m].layout == Layout::kSharded);
           }
         }
+      }
+      for (const auto& [matrix, count] : fetches) {
+        RC_ASSERT(count <= 2 * plan.limits.passes);
+        RC_ASSERT(publications.count(matrix) == 0u);
       }
       for (const auto& [matrix, count] : reductions) RC_ASSERT(count == 1);
       for (const auto& [matrix, count] : publications) RC_ASSERT(count == 1);

@@ -80,7 +80,9 @@ bool Interleaving::Reads(const Op& op, int rank) const {
 }
 
 bool Interleaving::Writes(const Op& op, int rank) const {
-  if (op.kind == OpKind::kVerdict || op.kind == OpKind::kCheckGradient) return false;
+  if (op.kind == OpKind::kVerdict || op.kind == OpKind::kCheckGradient || op.kind == OpKind::kUse) {
+    return false;
+  }
   if (op.kind == OpKind::kReduce || op.kind == OpKind::kGather) return IsRoot(op, rank);
   return op.kind != OpKind::kBroadcast || !IsRoot(op, rank);
 }
@@ -107,13 +109,21 @@ bool Interleaving::Move(int queue) {
   return lane == kLaneCount ? Train(rank) : MoveLane(rank, lane);
 }
 
-// Submits a gradient or closes the step.
+// Asks for a use, submits a gradient or closes the step.
 bool Interleaving::Train(int rank) {
   Rank& self = ranks_[rank];
   const int step = self.steps_closed;
   if (step == steps_) return false;
   std::vector<std::int32_t>& open = self.to_be_submitted;
+  const int uses = static_cast<int>(plan_.uses.size()) * (step + 1);
+  if (self.asked < uses && (open.empty() || draws_.Below(2) == 0)) {
+    ++self.asked;
+    WakeLanes(rank);
+    return true;
+  }
+  const auto caller = static_cast<std::size_t>(weft::Lane::kCaller);
   if (open.empty()) {
+    if (self.lanes[caller].done < plan_.lanes[rank][caller].size() * (step + 1)) return false;
     ++self.steps_closed;
     open.resize(plan_.matrices.size());
     std::iota(open.begin(), open.end(), 0);
@@ -180,6 +190,7 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
       lane.phase = Phase::kWaiting;
       lane.has_read = false;
       WakeLanes(rank);
+      if (op.kind == OpKind::kUse) Wake(rank * kQueues + kLaneCount);
       return true;
   }
   return false;
@@ -190,6 +201,9 @@ bool Interleaving::MayStart(const Rank& self, int rank, const Op& op, int step) 
     for (std::int32_t m : Matrices(op)) {
       if (self.submitted[m] <= step) return false;
     }
+  } else if (op.trigger == Trigger::kNeeded) {
+    const int uses = static_cast<int>(plan_.uses.size());
+    if (op.use < 0 ? self.steps_closed < step : self.asked <= step * uses + op.use) return false;
   } else if (self.steps_closed <= step) {
     return false;
   }

@@ -49,7 +49,8 @@ class Interleaving {
   std::string Play();
 
  protected:
-  // The trainer hands over a gradient of the open step.
+  // The trainer, which also asks for the uses of its passes in their order, hands over a gradient
+  // of the open step.
   virtual void OnSubmit(int rank, std::int32_t matrix, int step) = 0;
   // An op is under way on this rank. A collective's other members may not have come yet.
   virtual void OnStart(const OpRun&) {}
@@ -79,6 +80,10 @@ class Interleaving {
   bool Reads(const Op& op, int rank) const;
   bool Writes(const Op& op, int rank) const;
 
+  // Whether the rank has the matrix's weight from step to step.
+  static bool KeepsWeight(const PlanMatrix& matrix, int rank) {
+    return matrix.layout != Layout::kOwned || matrix.owner == rank;
+  }
   static bool HoldsShard(const PlanMatrix& matrix) { return matrix.layout == Layout::kSharded; }
   static std::int64_t FirstRow(const PlanMatrix& matrix, int rank);
   static std::int64_t HeldRows(const PlanMatrix& matrix, int rank) {
@@ -106,6 +111,7 @@ class Interleaving {
     std::vector<int> submitted;                 // per matrix: steps
     std::vector<std::int32_t> to_be_submitted;  // of the open step
     int steps_closed = 0;
+    int asked = 0;  // uses of all steps
   };
 
   // Of the members of one part, in one step.

@@ -35,8 +35,9 @@ class Replay : public Interleaving {
   }
 
  private:
-  // A slot is written, read, and may then be written anew in the same step.
-  static constexpr int kMostVersions = 3;
+  // A slot is written, read, and may then be written anew in the same step: a fetched weight in
+  // every pass.
+  static constexpr int kMostVersions = 8;
 
   // What a slot holds.
   struct Content {
@@ -76,13 +77,17 @@ class Replay : public Interleaving {
     const bool in_place =
         op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
     for (std::int32_t m : Matrices(op)) {
-      if (Reads(op, rank) && op.source != Slot::kWeight) {
+      if (Reads(op, rank) && InBuffer(m, op.source, rank)) {
         visit(m, op.source, true, &Versions::source);
       }
-      if (Writes(op, rank) && op.target != Slot::kWeight) {
+      if (Writes(op, rank) && InBuffer(m, op.target, rank)) {
         visit(m, op.target, in_place, &Versions::target);
       }
     }
+  }
+
+  bool InBuffer(std::int32_t m, Slot slot, int rank) const {
+    return slot != Slot::kWeight || !KeepsWeight(plan().matrices[m], rank);
   }
 
   Content& At(int rank, std::int32_t matrix, Slot slot) {

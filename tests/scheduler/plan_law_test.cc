@@ -92,7 +92,7 @@ RC_GTEST_PROP(PlanLaw, AWorldOfOneHasNoCollectiveButItsVerdict, ()) {
   const Plan plan = Build(DrawRequest(limits));
   int verdicts = 0;
   for (const Op& op : plan.ops) {
-    RC_ASSERT(op.lane == Lane::kCompute);
+    RC_ASSERT(op.lane == (op.kind == OpKind::kUse ? Lane::kCaller : Lane::kCompute));
     verdicts += op.kind == OpKind::kVerdict;
     RC_ASSERT(op.kind >= OpKind::kVerdict);
   }
@@ -110,13 +110,14 @@ RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnerOrByEveryRank, ()) {
     for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
       const PlanMatrix& matrix = plan.matrices[m];
       const bool elementwise = matrix.rule == RuleKind::kElementwise;
-      RC_ASSERT((matrix.owner >= 0) == (owned && !elementwise));
+      RC_ASSERT((matrix.owner >= 0) ==
+                (owned && (!elementwise || matrix.layout == Layout::kOwned)));
       const int here = matrix.owner < 0 || matrix.owner == static_cast<int>(rank) ? 1 : 0;
       const auto count = [&](OpKind kind) { return runs[{static_cast<int>(m), kind}]; };
       RC_ASSERT(count(OpKind::kMomentum) == (matrix.rule == RuleKind::kMuon ? here : 0));
       RC_ASSERT(count(OpKind::kOrthogonalize) == (matrix.rule == RuleKind::kMuon ? here : 0));
       RC_ASSERT(count(OpKind::kCustom) == (matrix.rule == RuleKind::kCustom ? here : 0));
-      RC_ASSERT(count(OpKind::kElementwise) == (elementwise ? 1 : 0));
+      RC_ASSERT(count(OpKind::kElementwise) == (elementwise ? here : 0));
     }
   }
 }
@@ -131,6 +132,7 @@ RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, 
         if (op.kind >= OpKind::kVerdict) continue;
         for (int m : MatricesOf(plan, op)) {
           if (plan.matrices[m].rule == RuleKind::kCustom) continue;
+          if (op.trigger == Trigger::kNeeded) continue;  // one for each pass
           ++(op.stage <= Stage::kOrthogonalized ? before : after)[m];
         }
       }
@@ -182,7 +184,9 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
         if (touched.count({m, slot}) == 1 && !may_be_empty) RC_ASSERT(rows > 0);
         if (slot == Slot::kWeight) {
           RC_ASSERT(rows == (sharded ? matrix.shard_rows[rank] : matrix.rows));
-        } else {
+        }
+        const bool fetched = matrix.layout == Layout::kOwned && matrix.owner != rank;
+        if (slot != Slot::kWeight || fetched) {
           const bool batched = slot == Slot::kUpdate || slot == Slot::kDirection;
           const int set = batched ? matrix.batch : matrix.bucket;
           needed[matrix.buffers[s]][set >= 0 ? set : -1 - m] +=
@@ -214,9 +218,11 @@ RC_GTEST_PROP(PlanLaw, StatesAreHeldOnceByOwnersAndByShards, ()) {
   for (const PlanMatrix& matrix : plan.matrices) {
     const bool everywhere =
         matrix.rule == RuleKind::kElementwise && matrix.layout == Layout::kReplicated;
+    const bool with_owners =
+        matrix.rule != RuleKind::kElementwise || matrix.layout == Layout::kOwned;
     needed += matrix.rows * matrix.cols * matrix.state_bytes_per_element *
               (everywhere ? static_cast<std::int64_t>(plan.lanes.size()) : 1);
-    with_owner += matrix.rule != RuleKind::kElementwise;
+    with_owner += with_owners;
   }
   RC_ASSERT(held == needed);
   RC_ASSERT(owned == with_owner);

@@ -29,20 +29,21 @@ TEST(PlanText, StrategiesAndLayoutsParseBack) {
   for (Strategy strategy : {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner}) {
     EXPECT_EQ(*ParseStrategy(Name(strategy)), strategy);
   }
-  for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
+  for (Layout layout : {Layout::kReplicated, Layout::kSharded, Layout::kOwned}) {
     EXPECT_EQ(*ParseLayout(Name(layout)), layout);
   }
   EXPECT_THAT(std::string(ParseStrategy("ownr").status().message()),
               ::testing::AllOf(HasSubstr("'ownr'"), HasSubstr("replicated, gather or owner")));
-  EXPECT_THAT(std::string(ParseLayout("").status().message()), HasSubstr("replicated or sharded"));
+  EXPECT_THAT(std::string(ParseLayout("").status().message()),
+              HasSubstr("replicated, sharded or owned"));
 }
 
 TEST(PlanText, NamesAreDistinct) {
   std::set<std::string> names;
-  for (int kind = 0; kind <= static_cast<int>(OpKind::kCopyRows); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(OpKind::kUse); ++kind) {
     names.insert(std::string(Name(static_cast<OpKind>(kind))));
   }
-  EXPECT_EQ(names.size(), static_cast<std::size_t>(OpKind::kCopyRows) + 1);
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(OpKind::kUse) + 1);
   names.clear();
   for (int slot = 0; slot < kSlotCount; ++slot) {
     names.insert(std::string(Name(static_cast<Slot>(slot))));
@@ -60,6 +61,11 @@ TEST(PlanText, FingerprintSeesEveryField) {
       [](Plan& p) { p.check_gradients = !p.check_gradients; },
       [](Plan& p) { p.limits.collectives_in_flight = 1; },
       [](Plan& p) { ++p.limits.buffers_in_turn; }, [](Plan& p) { ++p.limits.bucket_bytes; },
+      [](Plan& p) { ++p.limits.inter_layers_ahead; },
+      [](Plan& p) { ++p.limits.intra_layers_ahead; }, [](Plan& p) { ++p.limits.passes; },
+      [](Plan& p) { p.limits.keep_through_backward = true; },
+      [](Plan& p) { ++p.limits.fetched_bytes; }, [](Plan& p) { ++p.matrices[0].layer; },
+      [](Plan& p) { ++p.ops[0].use; }, [](Plan& p) { p.uses.push_back({}); },
       [](Plan& p) { ++p.limits.piece_bytes; }, [](Plan& p) { ++p.limits.buffer_bytes; },
       [](Plan& p) { ++p.buffers; }, [](Plan& p) { ++p.matrices[0].buffers[1]; },
       [](Plan& p) { p.matrices[0].bucket = 0; }, [](Plan& p) { p.matrices[0].batch = 0; },
@@ -73,10 +79,11 @@ TEST(PlanText, FingerprintSeesEveryField) {
       [](Plan& p) { p.matrices[0].gradient = GradientKind::kReduced; },
       [](Plan& p) { p.matrices[0].rule = RuleKind::kCustom; },
       [](Plan& p) { ++p.matrices[0].state_bytes_per_element; },
-      [](Plan& p) { ++p.matrices[0].ns_run; }, [](Plan& p) { p.matrices[0].flops += 1; }, [](Plan& p) { ++p.matrices[2].shard_rows[1]; },
-      [](Plan& p) { p.matrices[0].owner = 3; }, [](Plan& p) { p.matrices[0].path += "."; },
-      [](Plan& p) { p.matrices[0].fallback = "x"; }, [](Plan& p) { p.matrices.pop_back(); },
-      [](Plan& p) { p.groups[0].name = "other"; }, [](Plan& p) { p.groups[0].parts.pop_back(); },
+      [](Plan& p) { ++p.matrices[0].ns_run; }, [](Plan& p) { p.matrices[0].flops += 1; },
+      [](Plan& p) { ++p.matrices[2].shard_rows[1]; }, [](Plan& p) { p.matrices[0].owner = 3; },
+      [](Plan& p) { p.matrices[0].path += "."; }, [](Plan& p) { p.matrices[0].fallback = "x"; },
+      [](Plan& p) { p.matrices.pop_back(); }, [](Plan& p) { p.groups[0].name = "other"; },
+      [](Plan& p) { p.groups[0].parts.pop_back(); },
       [](Plan& p) { p.ops[0].kind = OpKind::kGather; },
       [](Plan& p) { p.ops[0].lane = Lane::kInter; },
       [](Plan& p) { p.ops[0].stage = Stage::kApplied; },

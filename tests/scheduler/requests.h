@@ -86,6 +86,9 @@ inline std::vector<Layout> LayoutsFor(Strategy strategy, RuleKind rule) {
   if (strategy == Strategy::kReplicated && rule != RuleKind::kElementwise) {
     return {Layout::kReplicated};
   }
+  if (strategy == Strategy::kOwner) {
+    return {Layout::kReplicated, Layout::kSharded, Layout::kOwned};
+  }
   return {Layout::kReplicated, Layout::kSharded};
 }
 
@@ -94,11 +97,16 @@ inline PlanLimits DrawPlanLimits() {
   limits.collectives_in_flight = *Evenly(1, 3);
   limits.buffers_in_turn = *Evenly(1, 9);
   limits.bucket_bytes = *rc::gen::element<std::int64_t>(0, 200, 5000, 1 << 20);
+  limits.inter_layers_ahead = *Evenly(0, 4);
+  limits.intra_layers_ahead = *Evenly(0, 4);
+  limits.keep_through_backward = *rc::gen::arbitrary<bool>();
+  limits.passes = *Evenly(1, 3);
   return limits;
 }
 
 inline bool GetsOwner(const PlanRequest& request, const PlanMatrix& matrix) {
-  return request.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise;
+  return matrix.layout == Layout::kOwned ||
+         (request.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise);
 }
 
 // Caps leave room for the largest matrix or bucket beside a mean load, so that owners can be found.
@@ -182,6 +190,8 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
         Matrix("m" + std::to_string(i), rows, cols, layout,
                *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced), rule);
     matrix.dtype = *rc::gen::elementOf(limits.dtypes);
+    // Layers may lie apart and overlap.
+    matrix.layer = *Evenly(0, 3) + i / 4;
     if (layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
       matrix.shard_rows = DrawShards(matrix.rows, grid.size());
     }

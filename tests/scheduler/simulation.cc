@@ -144,7 +144,7 @@ class Simulator : public Interleaving {
     for (std::size_t m = 0; m < count; ++m) {
       const PlanMatrix& matrix = plan().matrices[m];
       const std::int64_t first = FirstRow(matrix, rank);
-      for (std::int64_t i = 0; i < HeldRows(matrix, rank); ++i) {
+      for (std::int64_t i = 0; KeepsWeight(matrix, rank) && i < HeldRows(matrix, rank); ++i) {
         At(rank, m, Slot::kWeight).push_back(FirstWeight(static_cast<int>(m), first + i));
       }
     }
@@ -161,7 +161,8 @@ class Simulator : public Interleaving {
 
   bool ChangesModel(const Op& op, int rank) const {
     return op.kind == OpKind::kMomentum || op.kind == OpKind::kElementwise ||
-           op.kind == OpKind::kCustom || (Writes(op, rank) && op.target == Slot::kWeight);
+           op.kind == OpKind::kCustom ||
+           (Writes(op, rank) && op.target == Slot::kWeight && op.trigger != Trigger::kNeeded);
   }
 
   void OnSubmit(int rank, std::int32_t m, int step) override {
@@ -212,14 +213,14 @@ class Simulator : public Interleaving {
     if (!Writes(op, rank)) return;
     for (std::int32_t m : Matrices(op)) {
       At(rank, m, op.target) = Garbage();
-      for (std::int32_t other : OthersInBuffer(m, op.target)) {
+      for (std::int32_t other : OthersInBuffer(rank, m, op.target)) {
         At(rank, other, op.target) = Garbage();
       }
     }
   }
 
   // Matrices that take turns with `m` in the buffer of `slot`.
-  std::vector<std::int32_t> OthersInBuffer(std::int32_t m, Slot slot) const {
+  std::vector<std::int32_t> OthersInBuffer(int rank, std::int32_t m, Slot slot) const {
     const auto place = static_cast<std::size_t>(slot);
     const std::vector<PlanMatrix>& matrices = plan().matrices;
     const auto set = [&](std::int32_t matrix) {
@@ -229,6 +230,10 @@ class Simulator : public Interleaving {
     std::vector<std::int32_t> others;
     for (std::int32_t other = 0; other < static_cast<std::int32_t>(matrices.size()); ++other) {
       if (matrices[other].buffers[place] != matrices[m].buffers[place]) continue;
+      if (slot == Slot::kWeight &&
+          (KeepsWeight(matrices[m], rank) || KeepsWeight(matrices[other], rank))) {
+        continue;
+      }
       const bool beside = other == m || (set(m) >= 0 && set(other) == set(m));
       if (!beside) others.push_back(other);
     }
@@ -245,6 +250,15 @@ class Simulator : public Interleaving {
     }
     const absl::Span<const std::int32_t> matrices = Matrices(op);
     Sent& sent = SentTo(run);
+    if (op.kind == OpKind::kUse) {
+      for (std::size_t i = 0; i < matrices.size(); ++i) {
+        const Rows& expected = WeightAt(matrices[i], step);
+        if (sent[rank][i] != expected || At(rank, matrices[i], Slot::kWeight) != expected) {
+          Report(run, "does not have the weight from begin to end");
+        }
+      }
+      return;
+    }
     if (op.kind == OpKind::kCheckGradient) {
       ++self.checks;
       for (std::size_t i = 0; i < matrices.size(); ++i) {
@@ -262,6 +276,12 @@ class Simulator : public Interleaving {
     for (std::size_t i = 0; i < matrices.size(); ++i) {
       At(rank, matrices[i], op.target) = Result(sent, run, matrices[i], i);
     }
+  }
+
+  const Rows& WeightAt(std::int32_t m, int step) {
+    Rows& rows = expected_[{m, step}];
+    if (rows.empty()) rows = Expected(plan(), m, step);
+    return rows;
   }
 
   // What an op leaves of one of its matrices.
@@ -402,6 +422,7 @@ class Simulator : public Interleaving {
       const PlanMatrix& matrix = plan().matrices[m];
       const Rows expected = Expected(plan(), static_cast<int>(m), steps());
       for (int rank = 0; rank < World(); ++rank) {
+        if (!KeepsWeight(matrix, rank)) continue;
         if (At(rank, m, Slot::kWeight) !=
             Cut(expected, FirstRow(matrix, rank), HeldRows(matrix, rank))) {
           return "wrong weight of " + matrix.name + " on rank " + std::to_string(rank);
@@ -415,7 +436,8 @@ class Simulator : public Interleaving {
 
   std::vector<Rank> ranks_;
   std::map<std::array<int, 3>, Sent> sent_;
-  std::map<std::pair<int, int>, Rows> weights_;  // as read by an op that updates them
+  std::map<std::pair<int, int>, Rows> weights_;   // as read by an op that updates them
+  std::map<std::pair<int, int>, Rows> expected_;  // by matrix and step: whole, when it begins
 };
 
 }  // namespace

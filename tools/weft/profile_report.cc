@@ -15,7 +15,7 @@ namespace {
 
 // A fit that is farther off somewhere is no good guide.
 constexpr double kRoughFit = 0.25;
-// Repetitions that lie farther apart say that something else was running.
+// Repetitions that lie farther apart say that the kernel was not alone.
 constexpr double kWideSpread = 0.2;
 
 std::string PercentText(double share) { return NumberText(share * 100) + " %"; }
@@ -67,7 +67,7 @@ void PrintKernels(const CostProfile& profile, std::ostream& out) {
   table.Print(out);
   if (wide > 0) {
     out << wide << " of " << profile.compute.size() << " spread by more than "
-        << PercentText(kWideSpread) << ": something else was running\n";
+        << PercentText(kWideSpread) << ": ranks share CPUs, or something else was running\n";
   }
   out << "\n";
 }
