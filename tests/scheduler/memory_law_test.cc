@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +94,38 @@ RC_GTEST_PROP(MemoryLaw, ABudgetIsKeptOrRefusedToTheByte, ()) {
     RC_ASSERT(std::any_of(plan.matrices.begin(), plan.matrices.end(),
                           [&](const PlanMatrix& each) { return each.name == matrix; }));
   }
+}
+
+// Of the buffers that owned weights are fetched into.
+std::int64_t FetchedBytes(const Plan& plan, int rank) {
+  const std::vector<std::int64_t> bytes = BuffersOfRank(plan, rank).bytes;
+  std::set<std::int32_t> buffers;
+  for (const PlanMatrix& matrix : plan.matrices) {
+    const std::int32_t buffer = matrix.buffers[static_cast<std::size_t>(Slot::kWeight)];
+    if (matrix.layout == Layout::kOwned && buffer >= 0) buffers.insert(buffer);
+  }
+  std::int64_t sum = 0;
+  for (std::int32_t buffer : buffers) sum += bytes[buffer];
+  return sum;
+}
+
+RC_GTEST_PROP(MemoryLaw, FetchedWeightsStayUnderTheirBoundOrAreRefused, ()) {
+  DrawLimits limits{3, 3, 16, 64};
+  limits.layouts = {Layout::kReplicated, Layout::kOwned};
+  PlanRequest request = DrawRequest(limits);
+  RC_PRE(request.strategy == Strategy::kOwner);
+  request.limits.fetched_bytes = *Evenly<std::int64_t>(1, 30000);
+  const absl::StatusOr<Plan> plan = BuildPlan(request);
+  RC_CLASSIFY(plan.ok(), "kept");
+  if (!plan.ok()) {
+    RC_ASSERT(plan.status().code() == absl::StatusCode::kFailedPrecondition);
+    RC_ASSERT(plan.status().message().find("layer") != absl::string_view::npos);
+    return;
+  }
+  for (int rank = 0; rank < static_cast<int>(plan->lanes.size()); ++rank) {
+    RC_ASSERT(FetchedBytes(*plan, rank) <= request.limits.fetched_bytes);
+  }
+  CheckMemory(*plan, 2);
 }
 
 RC_GTEST_PROP(MemoryLaw, ARanksOwnPlanStatesItsOwnBytes, ()) {
