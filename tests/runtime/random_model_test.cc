@@ -45,6 +45,7 @@ Trial DrawTrial() {
   limits.most_matrices = 10;
   limits.most_rows = 96;
   limits.dtypes = {DType::kF32};
+  limits.layouts = {Layout::kReplicated, Layout::kSharded};  // the runtime's
   const PlanRequest request = testing::DrawRequest(limits, testing::DrawGrid(8));
   Trial trial;
   for (const PlanMatrix& matrix : request.matrices) {

@@ -16,12 +16,14 @@ namespace {
 
 using nlohmann::json;
 
-json TraceOf(const ProcessGrid& grid, int steps, const std::string& path) {
-  testing::RunWorld({.grid = grid}, [&](testing::Rank rank) {
+json TraceOf(const ProcessGrid& grid, int steps, const std::string& path,
+             const PlanLimits& limits = {}, const Link& link = {}) {
+  testing::RunWorld({.grid = grid, .intra = link, .inter = link}, [&](testing::Rank rank) {
     testing::RankModel model({{6, 4}, {4, 6}, {5, 5}, {3, 8}}, Layout::kReplicated,
                              GradientKind::kLocal, rank.rank, grid.size(), 3);
     RuntimeOptions options = testing::OptionsFor(grid);
     options.trace = true;
+    options.limits = limits;
     auto runtime = *Runtime::Create(options, rank.device, rank.transport);
     for (std::size_t m = 0; m < model.size(); ++m) {
       ASSERT_TRUE(runtime->AddMatrix(model.Spec(m, MuonOptions{})).ok());
@@ -43,11 +45,15 @@ json TraceOf(const ProcessGrid& grid, int steps, const std::string& path) {
   return json::parse(file);
 }
 
+std::string PathFor(const std::string& name) {
+  return std::filesystem::temp_directory_path() /
+         ("weft-" + name + "-" + std::to_string(::getpid()) + ".json");
+}
+
 class TraceFileTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    path_ = std::filesystem::temp_directory_path() /
-            ("weft-trace-" + std::to_string(::getpid()) + ".json");
+    path_ = PathFor("trace");
     trace_ = new json(TraceOf({2, 2}, 3, path_));
   }
   static void TearDownTestSuite() {
@@ -122,6 +128,47 @@ TEST_F(TraceFileTest, EveryJobHasOneTrack) {
   EXPECT_EQ(tracks.size(), 4u * 4u * 3u) << "ranks x matrices x steps";
   EXPECT_EQ(Events("e").size(), tracks.size());
   EXPECT_GT(Events("n").size(), tracks.size()) << "stages";
+}
+
+// Pairs of an intra and an inter collective that were under way on one rank at once.
+int CollectivesAtOnce(int in_flight) {
+  const std::string path = PathFor("limits");
+  PlanLimits limits;
+  limits.collectives_in_flight = in_flight;
+  limits.bucket_bytes = 0;
+  const json trace = TraceOf({2, 2}, 4, path, limits, {.latency_us = 1000});
+  std::filesystem::remove(path);
+  std::map<std::pair<int, int>, std::string> names;  // of threads
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") {
+      names[{event["pid"], event["tid"]}] = event["args"]["name"];
+    }
+  }
+  struct Span {
+    int rank;
+    double begin, end;
+  };
+  std::map<std::string, std::vector<Span>> spans;  // by lane
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"], duration = event["dur"];
+    spans[names[{event["pid"], event["tid"]}]].push_back({event["pid"], begin, begin + duration});
+  }
+  EXPECT_FALSE(spans["intra"].empty() || spans["inter"].empty());
+  int at_once = 0;
+  for (const Span& a : spans["intra"]) {
+    for (const Span& b : spans["inter"]) {
+      // Times are rounded to nanoseconds.
+      const double common = std::min(a.end, b.end) - std::max(a.begin, b.begin);
+      at_once += a.rank == b.rank && common > 0.002;
+    }
+  }
+  return at_once;
+}
+
+TEST(TraceFile, ARankHasNoMoreCollectivesUnderWayThanItsLimit) {
+  EXPECT_EQ(CollectivesAtOnce(1), 0);
+  EXPECT_GT(CollectivesAtOnce(2), 0);
 }
 
 TEST(TraceFile, AnUnwritablePathIsAnErrorOnEveryRank) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +94,56 @@ RC_GTEST_PROP(MemoryLaw, ABudgetIsKeptOrRefusedToTheByte, ()) {
     RC_ASSERT(std::any_of(plan.matrices.begin(), plan.matrices.end(),
                           [&](const PlanMatrix& each) { return each.name == matrix; }));
   }
+}
+
+// Of the buffers that owned weights are fetched into.
+std::int64_t FetchedBytes(const Plan& plan, int rank) {
+  const std::vector<std::int64_t> bytes = BuffersOfRank(plan, rank).bytes;
+  std::set<std::int32_t> buffers;
+  for (const PlanMatrix& matrix : plan.matrices) {
+    const std::int32_t buffer = matrix.buffers[static_cast<std::size_t>(Slot::kWeight)];
+    if (matrix.layout == Layout::kOwned && buffer >= 0) buffers.insert(buffer);
+  }
+  std::int64_t sum = 0;
+  for (std::int32_t buffer : buffers) sum += bytes[buffer];
+  return sum;
+}
+
+RC_GTEST_PROP(MemoryLaw, FetchedWeightsStayUnderTheirBoundOrAreRefused, ()) {
+  DrawLimits limits{3, 3, 16, 64};
+  limits.layouts = {Layout::kReplicated, Layout::kOwned};
+  PlanRequest request = DrawRequest(limits);
+  RC_PRE(request.strategy == Strategy::kOwner);
+  request.limits.fetched_bytes = *Evenly<std::int64_t>(1, 30000);
+  const absl::StatusOr<Plan> plan = BuildPlan(request);
+  RC_CLASSIFY(plan.ok(), "kept");
+  if (!plan.ok()) {
+    RC_ASSERT(plan.status().code() == absl::StatusCode::kFailedPrecondition);
+    RC_ASSERT(plan.status().message().find("layer") != absl::string_view::npos);
+    return;
+  }
+  for (int rank = 0; rank < static_cast<int>(plan->lanes.size()); ++rank) {
+    RC_ASSERT(FetchedBytes(*plan, rank) <= request.limits.fetched_bytes);
+  }
+  CheckMemory(*plan, 2);
+}
+
+RC_GTEST_PROP(MemoryLaw, ARanksOwnPlanStatesItsOwnBytes, ()) {
+  PlanRequest request = DrawRequest({3, 3, 12, 64});
+  const Plan plan = Build(request);
+  const int rank = *Evenly(0, request.topology.grid.size());
+  const std::int64_t bytes = BufferBytes(plan, rank);
+  absl::StatusOr<Plan> own = BuildRankPlan(request, rank);
+  RC_ASSERT(own.status() == absl::OkStatus());
+  RC_ASSERT(own->limits.buffer_bytes == bytes);
+  RC_ASSERT(BuffersOfRank(*own, rank).bytes == BuffersOfRank(plan, rank).bytes);
+  RC_ASSERT(own->lanes[rank] == plan.lanes[rank]);
+  RC_PRE(bytes > 1);
+  request.limits.buffer_bytes = bytes - 1;
+  own = BuildRankPlan(request, rank);
+  RC_ASSERT(own.status().code() == absl::StatusCode::kFailedPrecondition);
+  const std::string named = "rank " + std::to_string(rank) + " ";
+  RC_ASSERT(own.status().message().find(named) != absl::string_view::npos);
 }
 
 // Each rank's largest alone, and all of them side by side, are the ends of what turns can cost.

@@ -80,16 +80,16 @@ struct DrawLimits {
   int most_matrices = 60;
   std::int64_t most_rows = 512;
   std::vector<DType> dtypes = {DType::kF32, DType::kBF16};
+  std::vector<Layout> layouts = {Layout::kReplicated, Layout::kSharded, Layout::kOwned};
 };
 
-inline std::vector<Layout> LayoutsFor(Strategy strategy, RuleKind rule) {
-  if (strategy == Strategy::kReplicated && rule != RuleKind::kElementwise) {
-    return {Layout::kReplicated};
-  }
-  if (strategy == Strategy::kOwner) {
-    return {Layout::kReplicated, Layout::kSharded, Layout::kOwned};
-  }
-  return {Layout::kReplicated, Layout::kSharded};
+// Those of `layouts` that a strategy serves.
+inline std::vector<Layout> LayoutsFor(Strategy strategy, RuleKind rule,
+                                      std::vector<Layout> layouts) {
+  const bool everywhere = strategy == Strategy::kReplicated && rule != RuleKind::kElementwise;
+  if (everywhere) std::erase(layouts, Layout::kSharded);
+  if (strategy != Strategy::kOwner) std::erase(layouts, Layout::kOwned);
+  return layouts;
 }
 
 inline PlanLimits DrawPlanLimits() {
@@ -175,7 +175,7 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
   for (int i = 0; i < count; ++i) {
     const auto rule = *rc::gen::weightedElement<RuleKind>(
         {{4, RuleKind::kMuon}, {1, RuleKind::kElementwise}, {1, RuleKind::kCustom}});
-    const auto layout = *rc::gen::elementOf(LayoutsFor(strategy, rule));
+    const auto layout = *rc::gen::elementOf(LayoutsFor(strategy, rule, limits.layouts));
     std::int64_t rows, cols;
     if (i > 0 && *rc::gen::arbitrary<bool>()) {
       // As an earlier one, or there would be no batches.

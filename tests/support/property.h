@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <sstream>
+#include <string>
 #include <utility>
 
 namespace weft::testing {

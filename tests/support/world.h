@@ -24,6 +24,7 @@ struct Rank {
 struct WorldOptions {
   ProcessGrid grid;
   absl::Duration deadline = absl::Seconds(120);
+  Link intra, inter;  // emulated
 };
 
 // Runs `body` on every rank at once and joins. Each rank's device and transport are destroyed when
@@ -31,6 +32,8 @@ struct WorldOptions {
 inline void RunWorld(const WorldOptions& options, const std::function<void(Rank)>& body) {
   LocalTransportOptions local;
   local.topology.grid = options.grid;
+  local.topology.intra = options.intra;
+  local.topology.inter = options.inter;
   local.deadline = options.deadline;
   auto transports = CreateLocalTransports(local);
   ASSERT_TRUE(transports.ok()) << transports.status();
