@@ -24,7 +24,15 @@ using LastByLane = std::array<StepOp, kLaneCount>;
 class Turns {
  public:
   explicit Turns(const Plan& plan)
-      : plan_(plan), shared_(SharedBuffers(plan)), buffers_(plan.buffers) {}
+      : plan_(plan), shared_(plan.matrices.size() * kSlotCount, -1), buffers_(plan.buffers) {
+    const std::vector<bool> shared = SharedBuffers(plan);
+    for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+      for (int s = 1; s < kSlotCount; ++s) {
+        const std::int32_t buffer = plan.matrices[m].buffers[s];
+        if (buffer >= 0 && shared[buffer]) shared_[m * kSlotCount + s] = buffer;
+      }
+    }
+  }
 
   void BeginRank(int rank) { rank_ = rank; }
 
@@ -64,9 +72,9 @@ class Turns {
  private:
   std::int32_t SharedBufferOf(const Access& access) const {
     if (access.matrix < 0 || access.resource >= kSlotCount) return -1;
-    const std::int32_t buffer =
-        BufferOf(plan_.matrices[access.matrix], static_cast<Slot>(access.resource), rank_);
-    return buffer >= 0 && shared_[buffer] ? buffer : -1;
+    const std::int32_t buffer = shared_[access.matrix * kSlotCount + access.resource];
+    if (buffer < 0 || access.resource != static_cast<Resource>(Slot::kWeight)) return buffer;
+    return BufferOf(plan_.matrices[access.matrix], Slot::kWeight, rank_);
   }
 
   struct Buffer {
@@ -78,7 +86,9 @@ class Turns {
   };
 
   const Plan& plan_;
-  std::vector<bool> shared_;
+  // [matrix * kSlotCount + slot]: its buffer where others have it in turn, else -1. Beside the plan,
+  // since every access of every rank looks here.
+  std::vector<std::int32_t> shared_;
   std::vector<Buffer> buffers_;
   int rank_ = -1;
 };

@@ -130,6 +130,8 @@ class AccessChecker {
       return Refuse(self, " reads ", ResourceText(plan_, access),
                     " before anything has written it in this step");
     }
+    // What the second step has written itself is ordered as in the first.
+    if (self.step == 1 && history.writer.step == 1) return true;
     if (!Ordered(self, past, history.writer, access)) return false;
     if (!access.writes) return true;
     for (const StepOp& reader : history.readers) {
