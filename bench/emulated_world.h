@@ -35,6 +35,13 @@ inline Topology Emulated(Topology topology, const Scale& scale) {
   return topology;
 }
 
+// The small matrices stand for large ones, which neither travel in buckets nor pay as batches.
+inline void AsLargeMatrices(RuntimeOptions& options) {
+  options.limits.bucket_bytes = 0;
+  options.costs = std::make_shared<const CostModel>(
+      options.topology, AnalyticRates{.flops_per_second = 1, .launch_seconds = 0});
+}
+
 // One rank of a world. Members go in the order in which they depend on each other.
 struct EmulatedRank {
   std::unique_ptr<Device> device;

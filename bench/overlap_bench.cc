@@ -115,6 +115,7 @@ Seconds StepSeconds(const Model& model, const Settings& settings, const Topology
                     const Work& work, const std::string& trace) {
   RuntimeOptions options;
   options.topology = topology;
+  AsLargeMatrices(options);
   options.trace = !trace.empty();
   EmulatedWorld world(topology);
   std::vector<double> by_rank(topology.grid.size());
@@ -165,13 +166,13 @@ void Measure(const Model& model, const Settings& settings) {
       std::max(ns + layer / 3 * settings.matrices, communication.predicted - communication.verdict);
   Work work = {false, settings.FlopsPerSecond(), layer / 3, 2 * layer / 3};
   const Seconds compute = StepSeconds(model, settings, free_links, work, "");
-  for (const bool updates_first : {false, true}) {
+  for (const bool updates_first : {true, false}) {
     work.updates_first = updates_first;
-    const char* const shared = updates_first ? "NS first" : "equally";
+    const char* const shared = updates_first ? "priority" : "equally";
     const std::string trace =
         settings.trace.empty()
             ? ""
-            : absl::StrCat(settings.trace, model.name, updates_first ? "-ns-first" : "", ".json");
+            : absl::StrCat(settings.trace, model.name, updates_first ? "-priority" : "", ".json");
     const Seconds both = StepSeconds(model, settings, links, work, trace);
     const auto ratio = [&](double Seconds::*which) {
       return both.*which / std::max(compute.*which, communication.*which);

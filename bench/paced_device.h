@@ -1,11 +1,13 @@
 // A host device whose products last as long as on a given device: they are computed, and the rest
 // of their time is waited for, which needs no core. All work that is given a duration shares the
-// device: in equal parts while several streams have some, or products go first.
+// device: that of the streams of highest priority goes first, in equal parts; or all in equal parts,
+// as on a device that knows no priorities.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,21 +24,24 @@ class PacedDevice final : public Device {
  public:
   // Products run at `flops_per_second`, those with a symmetric result at half their FLOPs; 0:
   // infinitely fast.
-  PacedDevice(double flops_per_second, bool products_first)
+  PacedDevice(double flops_per_second, bool priorities)
       : inner_(*CreateHostDevice()),
         math_(*this),
         flops_per_second_(flops_per_second),
-        products_first_(products_first) {}
+        priorities_(priorities) {}
 
   // Holds the device for a time, in stream order.
   void Occupy(Stream& stream, double seconds) {
-    if (seconds > 0) Finish(stream, Begin(stream, seconds, false));
+    if (seconds > 0) Finish(stream, Begin(stream, seconds));
   }
 
   std::string_view kind() const override { return inner_->kind(); }
   DeviceIdentity identity() const override { return inner_->identity(); }
   std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
-    return inner_->CreateStream(std::move(name), priority);
+    std::unique_ptr<Stream> stream = inner_->CreateStream(std::move(name), priority);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    priority_of_[stream.get()] = priority;
+    return stream;
   }
   std::unique_ptr<Event> CreateEvent() override { return inner_->CreateEvent(); }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override {
@@ -57,11 +62,15 @@ class PacedDevice final : public Device {
  private:
   struct Job {
     double left;  // nanoseconds if it had the device alone
-    bool goes_first;
+    StreamPriority priority;
   };
 
-  std::shared_ptr<Job> Begin(Stream& stream, double seconds, bool product) {
-    auto job = std::make_shared<Job>(Job{1e9 * seconds, product && products_first_});
+  std::shared_ptr<Job> Begin(Stream& stream, double seconds) {
+    auto job = std::make_shared<Job>(Job{1e9 * seconds, StreamPriority::kNormal});
+    if (priorities_) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      job->priority = priority_of_.at(&stream);
+    }
     stream.Enqueue([this, job] {
       const std::lock_guard<std::mutex> lock(mutex_);
       Settle();
@@ -84,9 +93,11 @@ class PacedDevice final : public Device {
   std::vector<std::shared_ptr<Job>> Served() const {
     std::vector<std::shared_ptr<Job>> first;
     for (const auto& job : jobs_) {
-      if (job->goes_first) first.push_back(job);
+      if (!first.empty() && job->priority < first[0]->priority) continue;
+      if (!first.empty() && job->priority > first[0]->priority) first.clear();
+      first.push_back(job);
     }
-    return first.empty() ? jobs_ : first;
+    return first;
   }
   // How long until one of the served jobs ends, if none comes.
   double NextEnd() const {
@@ -122,7 +133,7 @@ class PacedDevice final : public Device {
                            static_cast<double>(product.d.rows) *
                            static_cast<double>(product.d.cols) *
                            static_cast<double>(product.a.cols);
-      auto job = device_.Begin(stream, flops / device_.flops_per_second_, true);
+      auto job = device_.Begin(stream, flops / device_.flops_per_second_);
       WEFT_RETURN_IF_ERROR(inner().MatMul(stream, product));
       device_.Finish(stream, std::move(job));
       return absl::OkStatus();
@@ -175,7 +186,8 @@ class PacedDevice final : public Device {
   const std::unique_ptr<Device> inner_;
   PacedMath math_;
   const double flops_per_second_;
-  const bool products_first_;
+  const bool priorities_;
+  std::map<const Stream*, StreamPriority> priority_of_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -86,6 +86,7 @@ struct Variant {
 Variant Make(const Topology& topology, const Settings& settings, bool one_group) {
   RuntimeOptions options;
   options.topology = topology;
+  AsLargeMatrices(options);
   if (one_group) {
     for (int m = 0; m < settings.matrices; ++m) {
       options.ownership.owners.push_back(m % settings.nodes * settings.ranks_per_node);

@@ -24,7 +24,7 @@ Executor::Executor(const Context& context) : context_(context) {
   staging_ = context_.device.CreateStream("weft staging");
   for (int lane = 0; lane < kStreamLanes; ++lane) {
     const auto priority =
-        static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kNormal : StreamPriority::kHigh;
+        static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kRaised : StreamPriority::kHigh;
     streams_[lane] = context_.device.CreateStream(
         absl::StrCat("weft ", View(Name(static_cast<Lane>(lane)))), priority);
   }

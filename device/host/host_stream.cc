@@ -21,6 +21,7 @@ constexpr std::size_t kThreadNameLength = 15;
 // A thread of normal priority that wakes up on a busy core may wait for the end of the running
 // thread's slice, some milliseconds: more than most collectives take.
 constexpr int kHighNice = -10;
+constexpr int kRaisedNice = -5;
 
 }  // namespace
 
@@ -116,9 +117,10 @@ void HostStream::Abort(absl::Status cause) {
 }
 
 void HostStream::RunWorker(int threads, StreamPriority priority) {
-  if (priority == StreamPriority::kHigh) {
+  if (priority != StreamPriority::kNormal) {
     // Linux keeps niceness per thread. Without the right to raise it, things are as they were.
-    (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kHighNice);
+    (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()),
+                      priority == StreamPriority::kHigh ? kHighNice : kRaisedNice);
   }
   pthread_setname_np(pthread_self(), name_.substr(0, kThreadNameLength).c_str());
   omp_set_num_threads(threads);
