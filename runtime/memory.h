@@ -29,6 +29,8 @@ class Memory {
   void* slot(std::int32_t matrix, Slot slot) const {
     return slots_[matrix][static_cast<int>(slot)];
   }
+  // Where ops of a lane in split form hold their part; null where there are none.
+  void* scratch(Lane lane) const { return scratch_[static_cast<int>(lane)]; }
   // fp32, empty where this rank runs no rule for the matrix.
   absl::Span<float> state(std::int32_t matrix) const { return states_[matrix]; }
   // Steps applied so far by an AdamW rule; device memory, one per matrix.
@@ -43,6 +45,7 @@ class Memory {
 
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::unique_ptr<Buffer> applied_steps_;
+  std::array<void*, kLaneCount> scratch_ = {};
   std::vector<std::array<void*, kSlotCount>> slots_;
   std::vector<absl::Span<float>> states_;
 };

@@ -92,6 +92,14 @@ void OpIssuer::PrepareExtents() {
       } else if (op.kind == OpKind::kReduceScatter) {
         extent.per_member = PerMember(op, op.target, 1);
       }
+      if (op.form == CollectiveForm::kSplit) {
+        const Group& group = plan_.groups[op.group];
+        const std::size_t members = group.parts[group.PartOf(rank_)].size();
+        extent.per_member = DefaultShardRows(extent.elements, static_cast<int>(members));
+        for (const std::int64_t elements : extent.per_member) {
+          extent.part_bytes.push_back(elements * width);
+        }
+      }
       extents_[id] = std::move(extent);
     }
   }
@@ -133,9 +141,29 @@ absl::Status OpIssuer::IssueVerdict(const Op& op, Stream& stream, const StepArgu
                                  {"", "verdict"});
 }
 
+// Sums are formed in rank order in either form, so that the form changes no bit.
+absl::Status OpIssuer::IssueSplit(const Op& op, const Extent& extent, Stream& stream,
+                                  Communicator& communicator) {
+  const PlanMatrix& matrix = plan_.matrices[op.matrix];
+  const OpTag tag{matrix.name, Name(op.kind)};
+  const DType dtype = SlotType(matrix, op.source);
+  const void* source = memory_.slot(op.matrix, op.source);
+  void* target = memory_.slot(op.matrix, op.target);
+  void* part = memory_.scratch(op.lane);
+  if (op.kind == OpKind::kReduce) {
+    WEFT_RETURN_IF_ERROR(communicator.ReduceScatterV(stream, source, part, extent.per_member, dtype,
+                                                     ReduceOp::kSum, tag));
+    return communicator.GatherV(stream, part, target, extent.part_bytes, op.root, tag);
+  }
+  WEFT_RETURN_IF_ERROR(
+      communicator.ScatterV(stream, target, part, extent.part_bytes, op.root, tag));
+  return communicator.AllGatherV(stream, part, target, extent.part_bytes, tag);
+}
+
 absl::Status OpIssuer::IssueCollective(const Op& op, const Extent& extent, Stream& stream) {
   Communicator* communicator = communicators_.of(op.group);
   WEFT_CHECK(communicator != nullptr) << "collective on group " << plan_.groups[op.group].name;
+  if (op.form == CollectiveForm::kSplit) return IssueSplit(op, extent, stream, *communicator);
   const PlanMatrix& matrix = plan_.matrices[op.matrix];
   const OpTag tag{matrix.name, Name(op.kind)};
   const DType dtype = SlotType(matrix, op.source);

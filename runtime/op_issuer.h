@@ -69,12 +69,16 @@ class OpIssuer {
     std::vector<Rows> rows;     // compute: of each matrix of the op
     std::int64_t elements = 0;  // collectives of whole matrices
     // Gathers and scatters: bytes, and reduce-scatters: elements, of each member of the group.
+    // Split form: elements, and the same in bytes.
     std::vector<std::int64_t> per_member;
+    std::vector<std::int64_t> part_bytes;
   };
 
   absl::Status PrepareKernels();
   void PrepareExtents();
   absl::Status IssueVerdict(const Op& op, Stream& stream, const StepArguments& arguments);
+  absl::Status IssueSplit(const Op& op, const Extent& extent, Stream& stream,
+                          Communicator& communicator);
   absl::Status IssueCollective(const Op& op, const Extent& extent, Stream& stream);
   absl::Status IssueCompute(const Op& op, std::int32_t m, const Rows& rows, Stream& stream,
                             const StepArguments& arguments);

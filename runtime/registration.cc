@@ -318,6 +318,8 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.limits = options.limits;
   request.ownership = options.ownership;
   WEFT_RETURN_IF_ERROR(AddCosts(specs, options, request.ownership));
+  request.forms =
+      ChooseForms(options.costs != nullptr ? *options.costs : CostModel(options.topology));
   if (request.ownership.layers.empty()) request.ownership.layers = LayersOf(specs);
   std::vector<const NewtonSchulzOptions*> runs;  // different ones so far
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options

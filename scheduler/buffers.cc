@@ -6,6 +6,11 @@ namespace weft::scheduler {
 
 BufferSizes::BufferSizes(const Plan& plan)
     : plan_(plan), bytes_(plan.buffers), filled_(plan.sets.size() * kSlotCount) {
+  for (const Op& op : plan.ops) {
+    std::int64_t& scratch = scratch_[static_cast<std::size_t>(op.lane)];
+    if (op.form == CollectiveForm::kSplit) scratch = std::max(scratch, PartBytes(plan, op));
+  }
+  for (std::int64_t bytes : scratch_) all_scratch_ += bytes;
   for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
     const PlanMatrix& matrix = plan.matrices[m];
     extents_.emplace_back(plan, static_cast<std::int32_t>(m));
@@ -22,6 +27,7 @@ BufferSizes::BufferSizes(const Plan& plan)
 RankBuffers BufferSizes::Of(int rank) const {
   RankBuffers buffers;
   buffers.bytes.resize(plan_.buffers);
+  buffers.scratch = scratch_;
   buffers.offsets.resize(plan_.matrices.size());
   std::vector<std::int64_t> filled(filled_.size());
   for (const Held& held : held_) {
@@ -44,7 +50,7 @@ RankBuffers BufferSizes::Of(int rank) const {
 std::int64_t BufferSizes::Total(int rank) {
   std::fill(bytes_.begin(), bytes_.end(), 0);
   std::fill(filled_.begin(), filled_.end(), 0);
-  std::int64_t total = 0;
+  std::int64_t total = all_scratch_;
   for (const Held& held : held_) {
     std::int64_t end = BytesOf(held, rank);
     if (end == 0) continue;
@@ -65,6 +71,16 @@ std::int32_t BufferSizes::Largest(int rank) const {
   std::vector<std::int64_t> bytes(plan_.matrices.size());
   for (const Held& held : held_) bytes[held.matrix] += BytesOf(held, rank);
   return static_cast<std::int32_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+}
+
+std::int64_t PartBytes(const Plan& plan, const Op& op) {
+  const auto width =
+      static_cast<std::int64_t>(SizeOf(SlotType(plan.matrices[op.matrix], op.source)));
+  std::size_t smallest = plan.groups[op.group].parts[0].size();
+  for (const std::vector<int>& part : plan.groups[op.group].parts) {
+    smallest = std::min(smallest, part.size());
+  }
+  return DefaultShardRows(op.bytes / width, static_cast<int>(smallest))[0] * width;
 }
 
 std::vector<bool> SharedBuffers(const Plan& plan) {

@@ -34,7 +34,7 @@ class BufferSizes {
   explicit BufferSizes(const Plan& plan);
 
   RankBuffers Of(int rank) const;
-  // Sum of all buffers of a rank.
+  // Sum of all buffers of a rank, scratch included.
   std::int64_t Total(int rank);
   // The matrix whose slots take most of the rank's buffers.
   std::int32_t Largest(int rank) const;
@@ -52,10 +52,15 @@ class BufferSizes {
 
   const Plan& plan_;
   std::vector<SlotExtents> extents_;
+  std::array<std::int64_t, kLaneCount> scratch_ = {};
+  std::int64_t all_scratch_ = 0;
   std::vector<Held> held_;  // slots that some rank holds in a buffer
   std::vector<std::int64_t> bytes_;
   std::vector<std::int64_t> filled_;
 };
+
+// A part of a collective in split form, as its members hold it at most.
+std::int64_t PartBytes(const Plan& plan, const Op& op);
 
 // By buffer: more than one occupant takes it in turn.
 std::vector<bool> SharedBuffers(const Plan& plan);

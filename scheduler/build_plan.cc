@@ -221,13 +221,13 @@ std::vector<std::vector<std::int32_t>> UpdateUnits(const Plan& plan,
   return units;
 }
 
-absl::Status EmitStep(Plan& plan, int only_rank) {
+absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
   std::vector<const Path*> paths;
   for (PlanMatrix& matrix : plan.matrices) {
     paths.push_back(&PathFor(plan, matrix));
     matrix.path = Describe(plan, matrix);
   }
-  PlanBuilder builder(plan);
+  PlanBuilder builder(plan, forms);
   const std::vector<std::int32_t> forward = Travellers(plan);
   const std::vector<std::int32_t> backward(forward.rbegin(), forward.rend());
   UseBuilder uses(plan, builder);
@@ -343,7 +343,7 @@ absl::StatusOr<OwnerAssignment> SolveOwners(const PlanRequest& request,
 absl::StatusOr<Plan> BuildPlan(const PlanRequest& request) {
   WEFT_ASSIGN_OR_RETURN(Plan plan, scheduler::Start(request));
   WEFT_RETURN_IF_ERROR(scheduler::AssignOwners(plan, request.ownership));
-  WEFT_RETURN_IF_ERROR(scheduler::EmitStep(plan, scheduler::kAllRanks));
+  WEFT_RETURN_IF_ERROR(scheduler::EmitStep(plan, request.forms, scheduler::kAllRanks));
   WEFT_RETURN_IF_ERROR(ValidatePlan(plan));
   return plan;
 }
@@ -355,7 +355,7 @@ absl::StatusOr<Plan> BuildRankPlan(const PlanRequest& request, int rank) {
         absl::StrCat("rank ", rank, " is not one of ", plan.topology.grid.size(), "."));
   }
   WEFT_RETURN_IF_ERROR(scheduler::AssignOwners(plan, request.ownership));
-  WEFT_RETURN_IF_ERROR(scheduler::EmitStep(plan, rank));
+  WEFT_RETURN_IF_ERROR(scheduler::EmitStep(plan, request.forms, rank));
   WEFT_RETURN_IF_ERROR(scheduler::CheckStructure(plan));
   WEFT_RETURN_IF_ERROR(scheduler::CheckOrder(plan));
   WEFT_RETURN_IF_ERROR(scheduler::CheckAccesses(plan));

@@ -221,6 +221,32 @@ double CostModel::AnalyticCollective(OpKind kind, GroupClass group, int ranks, d
   return seconds;
 }
 
+FormChoices ChooseForms(const CostModel& model) {
+  const ProcessGrid& grid = model.topology().grid;
+  const std::array<int, kGroupClassCount> ranks = {grid.size(), grid.ranks_per_node, grid.nodes};
+  constexpr double kGain = 0.95;
+  FormChoices choices;
+  for (int g = 0; g < kGroupClassCount; ++g) {
+    const auto group = static_cast<GroupClass>(g);
+    const auto first_cheaper = [&](OpKind direct, OpKind part, OpKind whole) {
+      std::int64_t from = -1;
+      for (int power = 40; ranks[g] > 1 && power >= 0; --power) {
+        const auto seconds = [&](OpKind kind) {
+          return model.Collective(kind, group, ranks[g], std::ldexp(1.0, power)).seconds;
+        };
+        if (!(seconds(part) + seconds(whole) <= kGain * seconds(direct))) break;
+        from = std::int64_t{1} << power;
+      }
+      return from;
+    };
+    choices.reduce_split_from[g] =
+        first_cheaper(OpKind::kReduce, OpKind::kReduceScatter, OpKind::kGather);
+    choices.broadcast_split_from[g] =
+        first_cheaper(OpKind::kBroadcast, OpKind::kScatter, OpKind::kAllGather);
+  }
+  return choices;
+}
+
 BatchTables MakeBatchTables(const CostModel& model,
                             absl::Span<const std::optional<OwnedWork>> matrices) {
   BatchTables tables;

@@ -91,6 +91,7 @@ class Digest {
     Add(op.group);
     Add(op.root);
     Add(op.use);
+    Add(op.form);
     Add(op.bytes);
     Add(op.flops);
     Add(op.after);

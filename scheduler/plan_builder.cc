@@ -9,8 +9,9 @@
 
 namespace weft::scheduler {
 
-PlanBuilder::PlanBuilder(Plan& plan)
+PlanBuilder::PlanBuilder(Plan& plan, const FormChoices& forms)
     : plan_(plan),
+      forms_(forms),
       world_lane_(plan.topology.grid.size() == 1  ? Lane::kCompute
                   : plan.topology.grid.nodes == 1 ? Lane::kIntra
                                                   : Lane::kInter),
@@ -84,8 +85,20 @@ Op& PlanBuilder::Emit(const Wire& wire, std::int32_t m, Place place, Slots slots
     op.bytes += rows * matrix(each).cols *
                 static_cast<std::int64_t>(SizeOf(SlotType(matrix(each), slots.source)));
   }
+  op.form = FormOf(op);
   plan_.ops.push_back(std::move(op));
   return plan_.ops.back();
+}
+
+CollectiveForm PlanBuilder::FormOf(const Op& op) const {
+  const bool reduce = op.kind == OpKind::kReduce;
+  if (!reduce && op.kind != OpKind::kBroadcast) return CollectiveForm::kDirect;
+  const GroupClass group = op.group == world_   ? GroupClass::kWorld
+                           : op.group == intra_ ? GroupClass::kIntra
+                                                : GroupClass::kInter;
+  const auto& from = reduce ? forms_.reduce_split_from : forms_.broadcast_split_from;
+  const std::int64_t least = from[static_cast<std::size_t>(group)];
+  return least >= 0 && op.bytes >= least ? CollectiveForm::kSplit : CollectiveForm::kDirect;
 }
 
 void PlanBuilder::OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root) {

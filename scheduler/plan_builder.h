@@ -21,7 +21,7 @@ inline constexpr int kEveryRank = -1;
 class PlanBuilder {
  public:
   // `plan` has its topology, strategy and matrices, owners included, and no groups and ops yet.
-  explicit PlanBuilder(Plan& plan);
+  PlanBuilder(Plan& plan, const FormChoices& forms);
 
   const PlanMatrix& matrix(std::int32_t m) const { return plan_.matrices[m]; }
   const ProcessGrid& grid() const { return plan_.topology.grid; }
@@ -99,7 +99,10 @@ class PlanBuilder {
   std::int64_t MostNodeRows(std::int32_t m) const;
   void GiveBuffers();
 
+  CollectiveForm FormOf(const Op& op) const;
+
   Plan& plan_;
+  const FormChoices forms_;
   Lane world_lane_;
   // Index of each group in the plan, -1 where there is none yet.
   std::int32_t world_ = -1;

@@ -42,6 +42,7 @@ Json ToJson(const Plan& plan, const Op& op) {
   if (op.matrix >= 0) json["matrix"] = plan.matrices[op.matrix].name;
   if (op.set >= 0) json["set"] = op.set;
   if (op.trigger == Trigger::kNeeded) json["use"] = op.use;
+  if (op.form == CollectiveForm::kSplit) json["form"] = "split";
   json["group"] = plan.groups[op.group].name;
   if (op.root >= 0) json["root"] = op.root;
   if (op.source != Slot::kNone) json["source"] = Text(Name(op.source));

@@ -86,8 +86,8 @@ class Turns {
   };
 
   const Plan& plan_;
-  // [matrix * kSlotCount + slot]: its buffer where others have it in turn, else -1. Beside the plan,
-  // since every access of every rank looks here.
+  // [matrix * kSlotCount + slot]: its buffer where others have it in turn, else -1. Beside the
+  // plan, since every access of every rank looks here.
   std::vector<std::int32_t> shared_;
   std::vector<Buffer> buffers_;
   int rank_ = -1;

@@ -179,6 +179,10 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if (fetches && (verdict || plan.matrices[op.matrix].layout != Layout::kOwned)) {
     return InvalidPlan(what, " is for the trainer's use, but its matrix is not owned");
   }
+  const bool may_split = op.kind == OpKind::kReduce || op.kind == OpKind::kBroadcast;
+  if (op.form > CollectiveForm::kSplit || (op.form == CollectiveForm::kSplit && !may_split)) {
+    return InvalidPlan(what, " has a form that is not for it");
+  }
   if (op.bytes < 0 || !(op.flops >= 0)) return InvalidPlan(what, " has a negative cost");
   for (const std::vector<std::int32_t>* list : {&op.after, &op.after_previous}) {
     for (std::int32_t before : *list) {

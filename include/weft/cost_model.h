@@ -102,6 +102,11 @@ class CostModel {
   std::map<std::pair<OpKind, GroupClass>, std::map<int, LinkFit>> collectives_;
 };
 
+// From which payload on each class of groups of `model`'s topology the split form is cheaper, by
+// a twentieth or more, for this and every larger payload (up to 2^40 bytes; powers of two are
+// looked at). Never for groups of one.
+FormChoices ChooseForms(const CostModel& model);
+
 // Batches beyond this are not offered to owner assignment: their workspace grows with the batch,
 // and what they still save shrinks with it.
 inline constexpr int kLargestBatch = 8;

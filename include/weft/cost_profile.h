@@ -17,8 +17,6 @@
 namespace weft {
 
 enum class ComputeKind : std::uint8_t { kNewtonSchulz, kRowNorm };
-// Which ranks a collective joins: all, those of one node, or those with one local rank.
-enum class GroupClass : std::uint8_t { kWorld, kIntra, kInter };
 
 // What the time of one run depends on, beside how many matrices it takes at once.
 struct ComputeShape {

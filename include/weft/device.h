@@ -18,8 +18,9 @@ namespace weft {
 
 // When the device is short of room, work of a higher priority goes first. kHigh is for work that is
 // short and that others wait for, like collectives; kRaised for work that must not queue behind the
-// trainer's own, since its results have yet to travel; the trainer's streams are kNormal. A hint; on
-// the host it needs the right to raise a thread's priority (CAP_SYS_NICE) and is ignored without.
+// trainer's own, since its results have yet to travel; the trainer's streams are kNormal. A hint;
+// on the host it needs the right to raise a thread's priority (CAP_SYS_NICE) and is ignored
+// without.
 enum class StreamPriority { kNormal, kRaised, kHigh };
 
 // What the speed of a device depends on, for people and for telling measurements apart.

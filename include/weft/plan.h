@@ -129,6 +129,7 @@ struct Op {
   std::int32_t group = 0;    // index into Plan::groups
   std::int32_t root = -1;    // rooted collectives: the root's place in each part of the group
   std::int32_t use = -1;     // kNeeded: index into Plan::uses
+  CollectiveForm form = CollectiveForm::kDirect;
   // Collectives: payload of the whole op in the source slot's type, not one rank's share of it: the
   // matrices, or the node's rows of one (gather and scatter inside a node); where the parts of the
   // group carry unequal payloads, the largest.
@@ -209,6 +210,7 @@ struct PlanRequest {
   bool check_gradients = false;
   OwnershipOptions ownership;  // what owners are chosen by (strategy owner)
   PlanLimits limits;
+  FormChoices forms;
 };
 
 struct Plan {
@@ -244,6 +246,8 @@ std::int64_t PayloadBytes(const Plan& plan, const Op& op, int rank);
 // is owned) are in none.
 struct RankBuffers {
   std::vector<std::int64_t> bytes;  // by buffer; 0 where this rank does not need it
+  // By lane: room for a part of its collectives in split form. The same on all ranks.
+  std::array<std::int64_t, kLaneCount> scratch = {};
   // [matrix][slot]: where in its buffer the slot begins. Matrices of one set lie one behind the
   // other in the buffers that they share, in the set's order; others begin at 0 and take turns.
   std::vector<std::array<std::int64_t, kSlotCount>> offsets;

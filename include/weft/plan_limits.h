@@ -1,9 +1,29 @@
 // What a plan may hold and have under way at once.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 namespace weft {
+
+// Which ranks a collective joins: all, those of one node, or those with one local rank.
+enum class GroupClass : std::uint8_t { kWorld, kIntra, kInter };
+inline constexpr int kGroupClassCount = 3;
+
+// How a reduction to one rank, or a broadcast from one, is carried out.
+enum class CollectiveForm : std::uint8_t {
+  kDirect,  // as one collective
+  kSplit    // in equal parts: reduce-scatter and gather; scatter and all-gather
+};
+
+// Payloads from which the split form is taken, by GroupClass; -1: never. The split form holds one
+// part more, ceil(elements / ranks) of them, for each lane (docs/plan.md, "Forms").
+struct FormChoices {
+  std::array<std::int64_t, kGroupClassCount> reduce_split_from = {-1, -1, -1};
+  std::array<std::int64_t, kGroupClassCount> broadcast_split_from = {-1, -1, -1};
+
+  friend bool operator==(const FormChoices&, const FormChoices&) = default;
+};
 
 struct PlanLimits {
   // Collectives that a rank has under way at once: 2 (one on each lane), or 1, for devices whose

@@ -20,8 +20,9 @@ ComputeWork RowNormWork(std::int64_t rows, std::int64_t cols);
 
 // One entry per matrix, for MakeBatchTables(): Newton-Schulz for Muon (momentum and the weight's
 // update, which cost a few passes over memory, are left out); nothing for AdamW, which has no
-// owner but in the owned layout: there seven passes over memory. A custom rule always runs alone and counts with its `flops`, at the rate of a
-// Newton-Schulz run of as many. InvalidArgument names the matrix.
+// owner but in the owned layout: there seven passes over memory. A custom rule always runs alone
+// and counts with its `flops`, at the rate of a Newton-Schulz run of as many. InvalidArgument names
+// the matrix.
 absl::StatusOr<std::vector<std::optional<OwnedWork>>> OwnedWorkOf(
     const std::vector<MatrixSpec>& matrices);
 

@@ -35,8 +35,10 @@ std::uint64_t DrawSeed() { return *rc::gen::arbitrary<std::uint64_t>(); }
 
 // Sum of a rank's buffers.
 std::int64_t BufferBytes(const Plan& plan, int rank) {
-  const std::vector<std::int64_t> bytes = BuffersOfRank(plan, rank).bytes;
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  const RankBuffers buffers = BuffersOfRank(plan, rank);
+  const std::int64_t scratch =
+      std::accumulate(buffers.scratch.begin(), buffers.scratch.end(), std::int64_t{0});
+  return std::accumulate(buffers.bytes.begin(), buffers.bytes.end(), scratch);
 }
 
 void CheckMemory(const Plan& plan, int steps) {

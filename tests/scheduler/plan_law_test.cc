@@ -195,6 +195,7 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
       }
     }
     std::int64_t bytes = 0;
+    for (std::int64_t scratch : BuffersOfRank(plan, rank).scratch) bytes += scratch;
     for (const auto& [buffer, occupants] : needed) {
       std::int64_t most = 0;
       for (const auto& [occupant, size] : occupants) most = std::max(most, size);

@@ -65,10 +65,11 @@ TEST(PlanText, FingerprintSeesEveryField) {
       [](Plan& p) { ++p.limits.intra_layers_ahead; }, [](Plan& p) { ++p.limits.passes; },
       [](Plan& p) { p.limits.keep_through_backward = true; },
       [](Plan& p) { ++p.limits.fetched_bytes; }, [](Plan& p) { ++p.matrices[0].layer; },
-      [](Plan& p) { ++p.ops[0].use; }, [](Plan& p) { p.uses.push_back({}); },
-      [](Plan& p) { ++p.limits.piece_bytes; }, [](Plan& p) { ++p.limits.buffer_bytes; },
-      [](Plan& p) { ++p.buffers; }, [](Plan& p) { ++p.matrices[0].buffers[1]; },
-      [](Plan& p) { p.matrices[0].bucket = 0; }, [](Plan& p) { p.matrices[0].batch = 0; },
+      [](Plan& p) { p.ops[0].form = CollectiveForm::kSplit; }, [](Plan& p) { ++p.ops[0].use; },
+      [](Plan& p) { p.uses.push_back({}); }, [](Plan& p) { ++p.limits.piece_bytes; },
+      [](Plan& p) { ++p.limits.buffer_bytes; }, [](Plan& p) { ++p.buffers; },
+      [](Plan& p) { ++p.matrices[0].buffers[1]; }, [](Plan& p) { p.matrices[0].bucket = 0; },
+      [](Plan& p) { p.matrices[0].batch = 0; },
       [](Plan& p) {
         p.sets.push_back({0, 1});
       },
