@@ -57,9 +57,10 @@ void CheckMemory(const Plan& plan, int steps) {
 TEST(MemoryLaw, PlansOfAnyModelAreValidAndStayUnderTheirBound) {
   HoldsInCases(kLargeCases, [] {
     DrawLimits limits;
-    limits.most_matrices = 300;
+    // Small models and worlds as often as large ones.
+    limits.most_matrices = *rc::gen::element(10, 100, 300);
     limits.most_rows = 4096;
-    const Plan plan = Build(DrawRequest(limits, DrawGrid(64)));
+    const Plan plan = Build(DrawRequest(limits, DrawGrid(*rc::gen::element(8, 64))));
     RC_ASSERT(ValidatePlan(plan) == absl::OkStatus());
     CheckMemory(plan, 2);
   });
