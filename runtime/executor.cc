@@ -458,7 +458,8 @@ void Executor::Count(const LocalOp& local, std::int64_t step) {
 
 std::int64_t Executor::ShareOf(const Op& op, std::int32_t matrix) const {
   const PlanMatrix& its = context_.plan.matrices[matrix];
-  return its.rows * its.cols * static_cast<std::int64_t>(SizeOf(SlotType(its, op.source)));
+  return its.rows * its.cols * static_cast<std::int64_t>(SizeOf(SlotType(its, op.source))) /
+         op.pieces;
 }
 
 bool Executor::CollectiveRunning() const {

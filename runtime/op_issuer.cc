@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "scheduler/buffers.h"
 #include "weft/update.h"
 
 namespace weft::runtime {
@@ -141,6 +142,18 @@ absl::Status OpIssuer::IssueVerdict(const Op& op, Stream& stream, const StepArgu
                                  {"", "verdict"});
 }
 
+namespace {
+
+// Null stays null: a rank that does not receive has no target.
+const void* At(const void* base, std::int64_t bytes) {
+  return base == nullptr ? nullptr : static_cast<const std::byte*>(base) + bytes;
+}
+void* At(void* base, std::int64_t bytes) {
+  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + bytes;
+}
+
+}  // namespace
+
 // Sums are formed in rank order in either form, so that the form changes no bit.
 absl::Status OpIssuer::IssueSplit(const Op& op, const Extent& extent, Stream& stream,
                                   Communicator& communicator) {
@@ -164,21 +177,23 @@ absl::Status OpIssuer::IssueCollective(const Op& op, const Extent& extent, Strea
   Communicator* communicator = communicators_.of(op.group);
   WEFT_CHECK(communicator != nullptr) << "collective on group " << plan_.groups[op.group].name;
   if (op.form == CollectiveForm::kSplit) return IssueSplit(op, extent, stream, *communicator);
+  const scheduler::PieceRange piece = scheduler::PieceOf(extent.elements, op);
   const PlanMatrix& matrix = plan_.matrices[op.matrix];
   const OpTag tag{matrix.name, Name(op.kind)};
   const DType dtype = SlotType(matrix, op.source);
   const auto width = static_cast<std::int64_t>(SizeOf(dtype));
   const void* source = memory_.slot(op.matrix, op.source);
   void* target = memory_.slot(op.matrix, op.target);
+  const std::int64_t begin = piece.begin * width;
   switch (op.kind) {
     case OpKind::kAllReduce:
-      return communicator->AllReduce(stream, source, target, extent.elements, dtype, ReduceOp::kSum,
-                                     tag);
+      return communicator->AllReduce(stream, At(source, begin), At(target, begin), piece.count,
+                                     dtype, ReduceOp::kSum, tag);
     case OpKind::kReduce:
-      return communicator->Reduce(stream, source, target, extent.elements, dtype, ReduceOp::kSum,
-                                  op.root, tag);
+      return communicator->Reduce(stream, At(source, begin), At(target, begin), piece.count, dtype,
+                                  ReduceOp::kSum, op.root, tag);
     case OpKind::kBroadcast:
-      return communicator->Broadcast(stream, target, extent.elements * width, op.root, tag);
+      return communicator->Broadcast(stream, At(target, begin), piece.count * width, op.root, tag);
     case OpKind::kAllGather:
       return communicator->AllGatherV(stream, source, target, extent.per_member, tag);
     case OpKind::kReduceScatter:

@@ -73,6 +73,12 @@ std::int32_t BufferSizes::Largest(int rank) const {
   return static_cast<std::int32_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
 
+PieceRange PieceOf(std::int64_t count, const Op& op) {
+  // Fewer than 2^40 elements and 2^10 pieces: no product overflows.
+  const std::int64_t begin = count * op.piece / op.pieces;
+  return {begin, count * (op.piece + 1) / op.pieces - begin};
+}
+
 std::int64_t PartBytes(const Plan& plan, const Op& op) {
   const auto width =
       static_cast<std::int64_t>(SizeOf(SlotType(plan.matrices[op.matrix], op.source)));

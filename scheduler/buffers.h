@@ -59,6 +59,13 @@ class BufferSizes {
   std::vector<std::int64_t> filled_;
 };
 
+// Which of `count` elements a piece carries.
+struct PieceRange {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+PieceRange PieceOf(std::int64_t count, const Op& op);
+
 // A part of a collective in split form, as its members hold it at most.
 std::int64_t PartBytes(const Plan& plan, const Op& op);
 

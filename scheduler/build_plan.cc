@@ -255,7 +255,9 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
     paths[units[i][0]]->Update(builder, units[i]);
   }
   const std::vector<std::int32_t> publishing = PublishOrder(plan, units);
+  const std::size_t first_published = builder.ops();
   for (std::int32_t m : publishing) paths[m]->Publish(builder, m);
+  builder.Interleave(first_published);
   for (std::int32_t m : publishing) paths[m]->Deliver(builder, m);
   WEFT_RETURN_IF_ERROR(builder.Finish(only_rank));
   DeriveDependencies(plan);

@@ -92,6 +92,8 @@ class Digest {
     Add(op.root);
     Add(op.use);
     Add(op.form);
+    Add(op.piece);
+    Add(op.pieces);
     Add(op.bytes);
     Add(op.flops);
     Add(op.after);

@@ -1,6 +1,7 @@
 #include "scheduler/plan_builder.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -85,9 +86,49 @@ Op& PlanBuilder::Emit(const Wire& wire, std::int32_t m, Place place, Slots slots
     op.bytes += rows * matrix(each).cols *
                 static_cast<std::int64_t>(SizeOf(SlotType(matrix(each), slots.source)));
   }
+  op.use = place.use;
   op.form = FormOf(op);
+  op.pieces = PiecesOf(op);
+  const std::int64_t width = static_cast<std::int64_t>(SizeOf(SlotType(matrix(m), slots.source)));
+  const std::int64_t elements = op.bytes / width;
+  for (op.piece = 0; op.piece + 1 < op.pieces; ++op.piece) {
+    plan_.ops.push_back(op);
+    plan_.ops.back().bytes = PieceOf(elements, op).count * width;
+  }
+  op.bytes = PieceOf(elements, op).count * width;
   plan_.ops.push_back(std::move(op));
   return plan_.ops.back();
+}
+
+std::int32_t PlanBuilder::PiecesOf(const Op& op) const {
+  const std::int64_t most = plan_.limits.piece_bytes;
+  const bool whole =
+      op.kind == OpKind::kReduce || op.kind == OpKind::kBroadcast || op.kind == OpKind::kAllReduce;
+  if (most == 0 || !whole || op.form == CollectiveForm::kSplit || op.bytes <= most) return 1;
+  constexpr std::int64_t kMostPieces = 1024;
+  return static_cast<std::int32_t>(std::min((op.bytes - 1) / most + 1, kMostPieces));
+}
+
+void PlanBuilder::Interleave(std::size_t first) {
+  struct Turn {
+    std::int64_t turn;
+    std::size_t op;
+  };
+  std::vector<Turn> places;
+  std::map<std::int32_t, std::int64_t> over;  // by matrix: the turn behind its last piece
+  std::array<std::int64_t, kLaneCount> next = {};
+  for (std::size_t i = first; i < plan_.ops.size(); ++i) {
+    const Op& op = plan_.ops[i];
+    const std::int64_t begin = op.piece > 0 ? 0 : next[static_cast<std::size_t>(op.lane)]++;
+    std::int64_t& turn = over[op.matrix];
+    turn = std::max(turn, begin);
+    places.push_back({turn++, i});
+  }
+  std::stable_sort(places.begin(), places.end(),
+                   [](const Turn& a, const Turn& b) { return a.turn < b.turn; });
+  std::vector<Op> ops;
+  for (const Turn& place : places) ops.push_back(std::move(plan_.ops[place.op]));
+  std::move(ops.begin(), ops.end(), plan_.ops.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
 CollectiveForm PlanBuilder::FormOf(const Op& op) const {
@@ -138,12 +179,11 @@ void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on
 void PlanBuilder::Fetch(std::int32_t m, Lane level, std::int32_t use) {
   if (alone()) return;
   const int owner = matrix(m).owner;
-  const Place place{Stage::kSubmitted, Trigger::kNeeded};
+  const Place place{Stage::kSubmitted, Trigger::kNeeded, use};
   const Slots slots{Slot::kWeight, Slot::kWeight};
   if (!two_level()) {
     if (level == Lane::kIntra) return;
-    Emit({OpKind::kBroadcast, World(), world_lane_, owner, matrix(m).rows}, m, place, slots).use =
-        use;
+    Emit({OpKind::kBroadcast, World(), world_lane_, owner, matrix(m).rows}, m, place, slots);
     return;
   }
   const int local = grid().local_of(owner);
@@ -151,13 +191,12 @@ void PlanBuilder::Fetch(std::int32_t m, Lane level, std::int32_t use) {
       level == Lane::kInter
           ? Wire{OpKind::kBroadcast, Inter(local), level, grid().node_of(owner), matrix(m).rows}
           : Wire{OpKind::kBroadcast, Intra(), level, local, matrix(m).rows};
-  Emit(wire, m, place, slots).use = use;
+  Emit(wire, m, place, slots);
 }
 
 void PlanBuilder::Use(std::int32_t m, std::int32_t use) {
-  Emit({OpKind::kUse, World(), Lane::kCaller, -1, 0}, m, {Stage::kSubmitted, Trigger::kNeeded},
-       {Slot::kWeight, Slot::kNone})
-      .use = use;
+  Emit({OpKind::kUse, World(), Lane::kCaller, -1, 0}, m, {Stage::kSubmitted, Trigger::kNeeded, use},
+       {Slot::kWeight, Slot::kNone});
 }
 
 void PlanBuilder::FetchInto(std::int32_t m, std::int32_t buffer) {

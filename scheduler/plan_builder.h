@@ -45,6 +45,7 @@ class PlanBuilder {
   struct Place {
     Stage stage;
     Trigger trigger = Trigger::kStepClosed;
+    std::int32_t use = -1;
   };
   struct Slots {
     Slot source;
@@ -82,6 +83,11 @@ class PlanBuilder {
   // share: any number, such as the owner's. Call it before the ops that use the buffer.
   void TakeTurn(std::int32_t m, Slot slot, int ring, int places);
 
+  // The ops from `first` on, which no trigger holds back one by one: those that are cut take turns
+  // with what comes behind them.
+  void Interleave(std::size_t first);
+  std::size_t ops() const { return plan_.ops.size(); }
+
   // The rest of a plan: buffers for slots that take no turns, lanes (of one rank alone if
   // `only_rank` >= 0) and the stated bound.
   absl::Status Finish(int only_rank);
@@ -100,6 +106,7 @@ class PlanBuilder {
   void GiveBuffers();
 
   CollectiveForm FormOf(const Op& op) const;
+  std::int32_t PiecesOf(const Op& op) const;
 
   Plan& plan_;
   const FormChoices forms_;

@@ -43,6 +43,10 @@ Json ToJson(const Plan& plan, const Op& op) {
   if (op.set >= 0) json["set"] = op.set;
   if (op.trigger == Trigger::kNeeded) json["use"] = op.use;
   if (op.form == CollectiveForm::kSplit) json["form"] = "split";
+  if (op.pieces > 1) {
+    json["piece"] = op.piece;
+    json["pieces"] = op.pieces;
+  }
   json["group"] = plan.groups[op.group].name;
   if (op.root >= 0) json["root"] = op.root;
   if (op.source != Slot::kNone) json["source"] = Text(Name(op.source));

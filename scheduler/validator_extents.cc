@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "scheduler/access.h"
+#include "scheduler/buffers.h"
 #include "scheduler/slots.h"
 #include "scheduler/validator.h"
 
@@ -168,9 +169,14 @@ absl::Status CheckExtents(const Plan& plan) {
     WEFT_RETURN_IF_ERROR(MatrixExtents(plan, static_cast<std::int32_t>(m), carried).Run(ops[m]));
   }
   for (std::size_t i = 0; i < carried.size(); ++i) {
-    if (plan.ops[i].kind == OpKind::kVerdict || plan.ops[i].bytes == carried[i]) continue;
-    return InvalidPlan(DescribeOp(plan, static_cast<std::int32_t>(i)), " carries ",
-                       plan.ops[i].bytes, " bytes, not ", carried[i]);
+    const Op& op = plan.ops[i];
+    if (op.kind == OpKind::kVerdict) continue;
+    const auto width =
+        static_cast<std::int64_t>(SizeOf(SlotType(plan.matrices[op.matrix], op.source)));
+    const std::int64_t bytes = PieceOf(carried[i] / width, op).count * width;
+    if (op.bytes == bytes) continue;
+    return InvalidPlan(DescribeOp(plan, static_cast<std::int32_t>(i)), " carries ", op.bytes,
+                       " bytes, not ", bytes);
   }
   return absl::OkStatus();
 }

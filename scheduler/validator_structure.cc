@@ -180,6 +180,12 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
     return InvalidPlan(what, " is for the trainer's use, but its matrix is not owned");
   }
   const bool may_split = op.kind == OpKind::kReduce || op.kind == OpKind::kBroadcast;
+  const bool may_be_cut =
+      (may_split && op.form == CollectiveForm::kDirect) || op.kind == OpKind::kAllReduce;
+  if (op.pieces < 1 || op.pieces > 1024 || op.piece < 0 || op.piece >= op.pieces ||
+      (op.pieces > 1 && !may_be_cut)) {
+    return InvalidPlan(what, " is piece ", op.piece, " of ", op.pieces);
+  }
   if (op.form > CollectiveForm::kSplit || (op.form == CollectiveForm::kSplit && !may_split)) {
     return InvalidPlan(what, " has a form that is not for it");
   }

@@ -43,6 +43,7 @@ class MatrixUpdate {
       Value(rank, Slot::kWeight) = kOldWeight;
     }
     uses_ = 0;
+    piece_ = 0;
     if (matrix.layout != Layout::kOwned) return;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (static_cast<std::int32_t>(rank) != matrix.owner) Value(ranks_[rank], Slot::kWeight) = 0;
@@ -51,6 +52,19 @@ class MatrixUpdate {
 
   absl::Status Visit(std::int32_t index) {
     index_ = index;
+    const Op& visited = plan_.ops[index];
+    // Nothing of the matrix comes between the pieces of an op, and it is done with the last.
+    const bool same =
+        piece_ == 0 || (visited.kind == last_->kind && visited.group == last_->group &&
+                        visited.source == last_->source && visited.target == last_->target &&
+                        visited.pieces == last_->pieces);
+    if (visited.piece != piece_ || !same) {
+      return InvalidPlan(DescribeOp(plan_, index), " is piece ", visited.piece, " of ",
+                         visited.pieces, " where piece ", piece_, " is due");
+    }
+    last_ = &visited;
+    piece_ = visited.piece + 1 < visited.pieces ? piece_ + 1 : 0;
+    if (piece_ > 0) return absl::OkStatus();
     for (const std::vector<int>& part : plan_.groups[plan_.ops[index].group].parts) {
       WEFT_RETURN_IF_ERROR(VisitPart(plan_.ops[index], part));
     }
@@ -81,6 +95,7 @@ class MatrixUpdate {
   }
 
   absl::Status End() const {
+    if (piece_ > 0) return InvalidPlan(DescribeOp(plan_, index_), " lacks its last pieces");
     const std::int64_t rows = plan_.check_gradients ? matrix_->rows : 0;
     if (checked_rows_ != rows) {
       return absl::InvalidArgumentError(absl::StrCat("plan: of the gradient of matrix '",
@@ -223,7 +238,9 @@ class MatrixUpdate {
   const PlanMatrix* matrix_ = nullptr;
   std::optional<SlotExtents> extents_;
   std::int64_t checked_rows_ = 0;
-  std::int64_t uses_ = 0;  // on all ranks together
+  std::int32_t piece_ = 0;    // of the op under way, the next; 0: none is under way
+  const Op* last_ = nullptr;  // the piece before it
+  std::int64_t uses_ = 0;     // on all ranks together
   std::int32_t index_ = -1;
 };
 

@@ -130,6 +130,9 @@ struct Op {
   std::int32_t root = -1;    // rooted collectives: the root's place in each part of the group
   std::int32_t use = -1;     // kNeeded: index into Plan::uses
   CollectiveForm form = CollectiveForm::kDirect;
+  // This op carries the elements from count * piece / pieces to count * (piece + 1) / pieces.
+  std::int32_t piece = 0;
+  std::int32_t pieces = 1;
   // Collectives: payload of the whole op in the source slot's type, not one rank's share of it: the
   // matrices, or the node's rows of one (gather and scatter inside a node); where the parts of the
   // group carry unequal payloads, the largest.

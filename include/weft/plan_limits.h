@@ -37,8 +37,9 @@ struct PlanLimits {
   // Small matrices that have one owner, or that every rank updates, travel together while their
   // payload is at most this; 0: each on its own.
   std::int64_t bucket_bytes = 256 << 10;
-  // Payload of a reduction or broadcast above which it is cut into equal pieces, between which the
-  // lane serves others; 0: never.
+  // Payload of a reduction or broadcast in direct form above which it is cut into equal pieces:
+  // what is published behind it takes turns with them, so that none holds a lane for longer than
+  // these bytes take. 0: never.
   std::int64_t piece_bytes = 0;
   // Layout owned: how many layers before a layer is needed its broadcast between nodes may begin,
   // and that inside nodes (at most as many; on grids of one level only the first counts). Layers

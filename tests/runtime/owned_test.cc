@@ -115,6 +115,13 @@ struct Way {
   PlanLimits limits;
 };
 
+PlanLimits InPieces() {
+  PlanLimits limits;
+  limits.bucket_bytes = 0;
+  limits.piece_bytes = 100;
+  return limits;
+}
+
 PlanLimits Ahead(int inter, int intra, bool keep = false, int passes = 1) {
   PlanLimits limits;
   limits.inter_layers_ahead = inter;
@@ -136,6 +143,7 @@ const std::vector<Way>& Ways() {
       {"far_ahead", {2, 2}, Ahead(9, 9)},
       {"two_passes", {2, 2}, Ahead(1, 1, false, 2)},
       {"two_passes_kept", {1, 2}, Ahead(1, 1, true, 2)},
+      {"in_pieces", {2, 2}, InPieces()},
   };
   return ways;
 }

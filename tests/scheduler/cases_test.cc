@@ -131,6 +131,7 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
       for (std::int32_t index : lanes[static_cast<int>(lane)]) {
         const Op& op = plan.ops[index];
         if (op.kind == OpKind::kVerdict || !IsCollective(op.kind)) continue;
+        if (op.piece > 0) continue;  // of one collective
         for (std::int32_t m : MatricesOf(plan, op)) {
           // Custom rules bring weights together, too.
           if (plan.matrices[m].rule == RuleKind::kCustom) continue;

@@ -129,7 +129,7 @@ RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, 
     for (const auto& lane : lanes) {
       for (int index : lane) {
         const Op& op = plan.ops[index];
-        if (op.kind >= OpKind::kVerdict) continue;
+        if (op.kind >= OpKind::kVerdict || op.piece > 0) continue;
         for (int m : MatricesOf(plan, op)) {
           if (plan.matrices[m].rule == RuleKind::kCustom) continue;
           if (op.trigger == Trigger::kNeeded) continue;  // one for each pass

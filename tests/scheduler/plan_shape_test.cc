@@ -127,6 +127,32 @@ TEST(PlanShape, PublishesFollowTheOwnersFinishTimes) {
   EXPECT_EQ(published, (std::vector<std::string>{"s", "t", "large"}));
 }
 
+TEST(PlanShape, PiecesOfALargeMatrixTakeTurnsWithWhatIsPublishedBehindIt) {
+  PlanRequest request = Request(Strategy::kOwner, 2, 2, {});
+  for (const char* name : {"large", "s", "t", "u", "v"}) {
+    request.matrices.push_back(Matrix(name, *name == 'l' ? 30 : 4, 4));
+    request.matrices.back().flops = 1;
+    request.ownership.owners.push_back(0);
+  }
+  request.limits.piece_bytes = 160;
+  const Plan plan = Build(request);
+  std::vector<std::string> published, reduced;
+  std::int64_t bytes = 0;
+  for (const Op& op : plan.ops) {
+    if (op.lane != Lane::kInter || op.matrix < 0) continue;
+    const std::string text = plan.matrices[op.matrix].name + " " + std::to_string(op.piece) + "/" +
+                             std::to_string(op.pieces);
+    (op.kind == OpKind::kBroadcast ? published : reduced).push_back(text);
+    if (op.matrix == 0 && op.kind == OpKind::kBroadcast) bytes += op.bytes;
+  }
+  EXPECT_EQ(published,
+            (Lines{"large 0/3", "large 1/3", "s 0/1", "large 2/3", "t 0/1", "u 0/1", "v 0/1"}));
+  // Gradients come one by one: no piece waits for the next one's.
+  EXPECT_EQ(reduced,
+            (Lines{"v 0/1", "u 0/1", "t 0/1", "s 0/1", "large 0/3", "large 1/3", "large 2/3"}));
+  EXPECT_EQ(bytes, 30 * 4 * 4);
+}
+
 TEST(PlanShape, ElementwiseRulesStayWhereTheWeightIs) {
   for (Strategy strategy : {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner}) {
     const Plan plan = Build(Request(

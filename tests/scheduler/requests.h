@@ -201,6 +201,12 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
     request.matrices.push_back(std::move(matrix));
   }
   request.ownership = DrawOwnership(request);
+  // Few pieces of the largest: plans grow with them.
+  std::int64_t most = 0;
+  for (const PlanMatrix& matrix : request.matrices) {
+    most = std::max(most, matrix.rows * matrix.cols);
+  }
+  if (*rc::gen::arbitrary<bool>()) request.limits.piece_bytes = most / *Evenly(1, 4);
   return request;
 }
 

@@ -203,6 +203,13 @@ class Simulator : public Interleaving {
     if (op.trigger == Trigger::kStepClosed && (self.verdicts != step + 1 || !self.verdict_valid)) {
       Report(run, "runs without this step's verdict");
     }
+    if (op.piece + 1 < op.pieces) {
+      // Of an op in pieces the last stands for all; until then what they write is unfinished.
+      for (std::int32_t m : Matrices(op)) {
+        if (Writes(op, rank)) At(rank, m, op.target) = Garbage();
+      }
+      return;
+    }
     std::vector<Rows>& sent = SentTo(run)[rank];
     const bool updates =
         op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
@@ -248,6 +255,7 @@ class Simulator : public Interleaving {
       self.verdict_valid = true;
       return;
     }
+    if (op.piece + 1 < op.pieces) return;
     const absl::Span<const std::int32_t> matrices = Matrices(op);
     Sent& sent = SentTo(run);
     if (op.kind == OpKind::kUse) {
