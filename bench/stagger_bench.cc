@@ -180,7 +180,7 @@ Result Run(const Topology& topology, const Settings& settings, const Variant& va
   options.limits.inter_layers_ahead = variant.inter_ahead;
   options.limits.intra_layers_ahead = variant.intra_ahead;
   options.limits.keep_through_backward = variant.keep;
-  options.limits.bucket_bytes = 0;  // the matrices stand for large ones
+  AsLargeMatrices(options);
   options.trace = !trace.empty();
   EmulatedWorld world(topology);
   const int ranks = topology.grid.size();
@@ -259,10 +259,13 @@ double LayerSeconds(const Topology& topology, const Settings& settings, Lane lan
   }
   RuntimeOptions options;
   options.topology = topology;
-  options.limits.bucket_bytes = 0;
+  AsLargeMatrices(options);
   const auto plan = PlanFor(specs, options);
   WEFT_CHECK(plan.ok()) << plan.status();
   double sum = 0;
+  for (const Op& op : plan->ops) {
+    WEFT_CHECK(op.form == CollectiveForm::kDirect) << "the timeline knows no other form";
+  }
   for (int layer = 0; layer < settings.layers; ++layer) {
     collectives::local::Links links(topology);
     std::vector<Nanos> free(topology.grid.size(), 0);  // a lane does one at a time

@@ -1,6 +1,5 @@
 // The example of docs/owned.md: two ranks as threads train layers of which each keeps its share.
-// The page shows this file from Train() to its end; readme_test holds the two together.
-#include <algorithm>
+// The page shows this file from Visit() to the end of Train(); readme_test holds the two together.
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -12,6 +11,25 @@
 
 constexpr int kLayers = 4, kMicroSteps = 2;
 constexpr std::int64_t kSide = 64;
+
+// Reads a layer's weights in one direction of a pass.
+absl::Status Visit(weft::Runtime& runtime, int layer, bool backward, bool last) {
+  absl::Status status = runtime.WaitForLayer(layer);  // they are here, later ones on their way
+  if (!status.ok()) return status;
+  const auto weight = runtime.Parameter(layer);
+  if (!weight.ok()) return weight.status();
+  const auto* const w = static_cast<const float*>(*weight);  // until ParameterReleased()
+  if (backward) {
+    const std::vector<float> gradient(w, w + kSide * kSide);  // what backward computes
+    weft::MatrixJob job;
+    job.matrix = layer;
+    job.gradient = gradient.data();
+    job.more = !last;  // another micro-step follows: nothing is reduced yet
+    status = runtime.Submit(job).status();
+    if (!status.ok()) return status;
+  }
+  return runtime.ParameterReleased(layer);
+}
 
 // One rank of a trainer that computes on the host. `options.limits.passes` is kMicroSteps.
 absl::Status Train(weft::Device& device, weft::Transport& transport,
@@ -26,7 +44,7 @@ absl::Status Train(weft::Device& device, weft::Transport& transport,
   // The plan tells who owns what: the first weight has to be on its owner alone.
   const auto plan = weft::PlanFor(specs, options);
   if (!plan.ok()) return plan.status();
-  std::vector<float> first(kSide * kSide, 0.01f), gradient(kSide * kSide);
+  std::vector<float> first(kSide * kSide, 0.01f);
   auto created = weft::Runtime::Create(options, device, transport);
   if (!created.ok()) return created.status();
   weft::Runtime& runtime = **created;
@@ -37,30 +55,11 @@ absl::Status Train(weft::Device& device, weft::Transport& transport,
   }
   absl::Status status = runtime.Commit();  // copies the first weights
 
-  // Forward is the first half of a pass, backward the second.
-  const auto visit = [&](int layer, bool backward, bool last) -> absl::Status {
-    absl::Status here =
-        runtime.WaitForLayer(layer);  // the weights are here, later ones on their way
-    if (!here.ok()) return here;
-    const auto weight = runtime.Parameter(layer);
-    if (!weight.ok()) return weight.status();
-    const auto* const w = static_cast<const float*>(*weight);  // until ParameterReleased()
-    if (backward) {
-      std::copy(w, w + kSide * kSide, gradient.begin());  // what backward computes
-      weft::MatrixJob job;
-      job.matrix = layer;
-      job.gradient = gradient.data();
-      job.more = !last;  // another micro-step follows: nothing is reduced yet
-      here = runtime.Submit(job).status();
-      if (!here.ok()) return here;
-    }
-    return runtime.ParameterReleased(layer);
-  };
   for (int step = 0; step < 3 && status.ok(); ++step) {
     for (int micro = 0; micro < kMicroSteps; ++micro) {
       const bool last = micro + 1 == kMicroSteps;
-      for (int l = 0; l < kLayers && status.ok(); ++l) status = visit(l, false, last);
-      for (int l = kLayers - 1; l >= 0 && status.ok(); --l) status = visit(l, true, last);
+      for (int l = 0; l < kLayers && status.ok(); ++l) status = Visit(runtime, l, false, last);
+      for (int l = kLayers - 1; l >= 0 && status.ok(); --l) status = Visit(runtime, l, true, last);
     }
     if (status.ok()) status = runtime.Step();  // owners update what they keep
   }
