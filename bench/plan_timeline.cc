@@ -28,6 +28,7 @@ struct Task {
   std::vector<int> after;
   bool done = false;
   Nanos end = 0;
+  bool forward = false;  // the trainer's, in the first pass
 };
 
 collectives::OpKind WireKind(OpKind kind) {
@@ -65,6 +66,7 @@ class Run {
     while (RunNext()) {
     }
     Timeline timeline;
+    timeline.forward_end.resize(options_.steps);
     timeline.backward_end.resize(options_.steps);
     timeline.verdict_end.resize(options_.steps);
     timeline.delivered.resize(options_.steps);
@@ -75,15 +77,16 @@ class Run {
         by_step[task.step] = std::max(by_step[task.step], end);
       };
       note(task.op == nullptr ? timeline.backward_end : timeline.delivered);
+      if (task.forward) note(timeline.forward_end);
       if (task.op != nullptr && task.op->kind == OpKind::kVerdict) note(timeline.verdict_end);
     }
     return timeline;
   }
 
  private:
-  // Tasks of one step: [rank][op] and [rank][matrix].
+  // Tasks of one step: [rank][op], [rank][matrix] and [rank][use].
   struct StepTasks {
-    std::vector<std::vector<int>> ops, backward, delivers;
+    std::vector<std::vector<int>> ops, backward, delivers, uses;
   };
 
   int Add(Task task) {
@@ -109,9 +112,14 @@ class Run {
     now.ops = none(plan_.ops.size());
     now.backward = none(plan_.matrices.size());
     now.delivers = none(plan_.matrices.size());
-    for (int rank = 0; rank < world_; ++rank) AddTrainer(step, rank, now);
+    now.uses = none(plan_.uses.size());
+    for (int rank = 0; rank < world_ && plan_.uses.empty(); ++rank) AddTrainer(step, rank, now);
     for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
-      AddOp(step, static_cast<std::int32_t>(i), now);
+      if (plan_.ops[i].kind == OpKind::kUse) {
+        AddUse(step, static_cast<std::int32_t>(i), now);
+      } else {
+        AddOp(step, static_cast<std::int32_t>(i), now);
+      }
     }
     previous_ = std::move(now);
   }
@@ -133,6 +141,45 @@ class Run {
     }
     for (int m = matrices - 1; m >= 0; --m) {
       now.backward[rank][m] = AddInPieces(layer(options_.backward_seconds));
+    }
+  }
+
+  // The ops of a use stand one after another; together they are one task of each rank.
+  void AddUse(int step, std::int32_t id, StepTasks& now) {
+    const std::int32_t use = plan_.ops[id].use;
+    if (now.uses[0][use] >= 0) return;
+    const Use& what = plan_.uses[use];
+    std::vector<std::int32_t> ops;
+    for (auto i = static_cast<std::size_t>(id);
+         i < plan_.ops.size() && plan_.ops[i].use == use && plan_.ops[i].kind == OpKind::kUse;
+         ++i) {
+      ops.push_back(static_cast<std::int32_t>(i));
+    }
+    for (int rank = 0; rank < world_; ++rank) {
+      Task task;
+      task.ranks = {rank};
+      task.queue = static_cast<int>(Lane::kCaller);
+      task.seconds = what.backward ? options_.backward_seconds : options_.forward_seconds;
+      task.step = step;
+      task.forward = !what.backward &&
+                     use * 2 * plan_.limits.passes < static_cast<std::int32_t>(plan_.uses.size());
+      for (const std::int32_t op : ops) {
+        for (const std::int32_t before : plan_.ops[op].after) {
+          if (now.ops[rank][before] >= 0) task.after.push_back(now.ops[rank][before]);
+        }
+        for (const std::int32_t before : plan_.ops[op].after_previous) {
+          if (step > 0 && previous_.ops[rank][before] >= 0) {
+            task.after.push_back(previous_.ops[rank][before]);
+          }
+        }
+      }
+      const int added = AddInPieces(std::move(task));
+      now.uses[rank][use] = added;
+      for (const std::int32_t op : ops) {
+        now.ops[rank][op] = added;
+        if (!what.backward) continue;
+        for (const std::int32_t m : MatricesOf(plan_, plan_.ops[op])) now.backward[rank][m] = added;
+      }
     }
   }
 
@@ -168,8 +215,12 @@ class Run {
       if (op.trigger == Trigger::kSubmitted) {
         for (const std::int32_t m : MatricesOf(plan_, op)) wait(now.backward[rank][m]);
       }
-      // Weights stay as they are until the trainer has read them.
-      if (op.target == Slot::kWeight) wait(now.backward[rank][0]);
+      if (op.trigger == Trigger::kNeeded) {
+        if (options_.host_waits && op.use > 0) wait(now.uses[rank][op.use - 1]);
+      } else if (op.target == Slot::kWeight) {
+        // Weights stay as they are until the trainer has read them.
+        wait(now.backward[rank][0]);
+      }
     }
     const int added = AddInPieces(std::move(task));
     for (const int rank : ranks) {

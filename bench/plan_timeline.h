@@ -16,14 +16,19 @@ struct TimelineOptions {
   std::function<double(const Op&)> compute_seconds;
   bool updates_first = false;  // see below
   // The trainer's own: in each step the matrices' layers forward in use order, each when its matrix
-  // is delivered, then backward in the opposite order, each giving its gradient.
-  double forward_seconds = 0;  // of one matrix's layer
+  // is delivered, then backward in the opposite order, each giving its gradient. Layout owned (then
+  // of all matrices): the plan's uses, in their order.
+  double forward_seconds = 0;  // of one matrix's layer; owned: of one use
   double backward_seconds = 0;
+  // Layout owned: the trainer's host comes to a use when the one before has ended. Otherwise it is
+  // far ahead of its device.
+  bool host_waits = false;
   int steps = 1;
 };
 
 // By step, on the slowest rank, in seconds since the first step began.
 struct Timeline {
+  std::vector<double> forward_end;  // layout owned: of the first forward pass
   std::vector<double> backward_end;
   std::vector<double> verdict_end;
   std::vector<double> delivered;

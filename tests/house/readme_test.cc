@@ -1,4 +1,4 @@
-// The README shows code that is compiled, and names files that are there.
+// The README and pages show code that is compiled, and name files that are there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,6 +39,12 @@ TEST(Readme, ShowsTheCodeThatIsCompiled) {
   ASSERT_EQ(cmake.size(), 1u);
   EXPECT_THAT(Read(kRoot / "examples" / "readme" / "train.cc"), HasSubstr(code[0]));
   EXPECT_THAT(Read(kRoot / "examples" / "readme" / "CMakeLists.txt"), HasSubstr(cmake[0]));
+}
+
+TEST(OwnedPage, ShowsTheCodeThatIsCompiled) {
+  const auto code = Blocks(Read(kRoot / "docs" / "owned.md"), "cpp");
+  ASSERT_EQ(code.size(), 1u);
+  EXPECT_THAT(Read(kRoot / "examples" / "owned" / "train.cc"), HasSubstr(code[0]));
 }
 
 TEST(Readme, NamesFilesThatAreThere) {
