@@ -437,6 +437,12 @@ void Executor::Finished(int index, std::int64_t step, const Jobs& jobs, absl::St
 void Executor::Count(const LocalOp& local, std::int64_t step) {
   const Op& op = OpOf(local);
   const std::lock_guard<std::mutex> lock(mutex_);
+  // Of all matrices: of owned ones the other ranks have no op after the verdict.
+  for (std::size_t m = 0; op.kind == OpKind::kVerdict && m < counters_.size(); ++m) {
+    if (context_.verdict.had_gradient(step, static_cast<std::int32_t>(m))) {
+      counters_[m].last_gradient_step = std::max(counters_[m].last_gradient_step, step);
+    }
+  }
   for (const std::int32_t m : MatricesOf(local)) {
     MatrixCounters& counters = counters_[m];
     if (IsCollective(op.kind)) {
@@ -444,9 +450,6 @@ void Executor::Count(const LocalOp& local, std::int64_t step) {
       counters.bytes += op.set < 0 ? local.bytes : ShareOf(op, m);
     }
     if (op.trigger != Trigger::kStepClosed) continue;
-    if (context_.verdict.had_gradient(step, m)) {
-      counters.last_gradient_step = std::max(counters.last_gradient_step, step);
-    }
     if (context_.verdict.skipped(step, m)) continue;
     if (op.kind == OpKind::kOrthogonalize) ++counters.ns_runs;
     if (op.kind == OpKind::kApply || op.kind == OpKind::kElementwise ||

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::OptionsFor;
 using testing::RankModel;
 using testing::RunWorld;
@@ -247,6 +248,7 @@ TEST_P(Owned, PassesMayBeIncomplete) {
       ASSERT_TRUE(runtime->Step().ok());
     }
     ASSERT_TRUE(runtime->WaitForStep().ok());
+    EXPECT_THAT(runtime->WithoutGradient(1), IsEmpty()) << "told by rank " << rank.rank;
     ASSERT_TRUE(runtime->WaitForLayer(1).ok());
     ExpectLayer(*runtime, 1, history[kSteps], rank.rank);
   });
