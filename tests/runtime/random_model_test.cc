@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -46,7 +47,15 @@ Trial DrawTrial() {
   limits.most_rows = 96;
   limits.dtypes = {DType::kF32};
   limits.layouts = {Layout::kReplicated, Layout::kSharded};  // the runtime's
-  const PlanRequest request = testing::DrawRequest(limits, testing::DrawGrid(8));
+  PlanRequest request = testing::DrawRequest(limits, testing::DrawGrid(8));
+  const auto pass_through =
+      *rc::gen::element(PassThrough::kNever, PassThrough::kWhereItPays, PassThrough::kAlways);
+  for (PlanMatrix& matrix : request.matrices) {
+    matrix.pass_through = false;
+    matrix.pass_through = pass_through == PassThrough::kAlways &&
+                          testing::GetsOwner(request, matrix) && matrix.layout != Layout::kOwned;
+  }
+  request.ownership = testing::DrawOwnership(request);
   Trial trial;
   for (const PlanMatrix& matrix : request.matrices) {
     trial.matrices.push_back(
@@ -62,6 +71,12 @@ Trial DrawTrial() {
   trial.options.limits = request.limits;
   trial.options.ownership = request.ownership;
   trial.options.owner_solver = *rc::gen::element(OwnerSolver::kHeuristic, OwnerSolver::kMilp);
+  trial.options.pass_through = pass_through;
+  // Latencies of the order of what NS costs of matrices this small, so that some pass through.
+  Topology linked = request.topology;
+  linked.intra = linked.inter = {*rc::gen::element(0.1, 1.0, 10.0), 1};
+  trial.options.costs = std::make_shared<const CostModel>(
+      linked, AnalyticRates{.flops_per_second = 1e12, .launch_seconds = 0});
   trial.steps = *testing::Evenly(1, 4);
   trial.seed = *rc::gen::arbitrary<std::uint64_t>();
   return trial;
