@@ -117,6 +117,9 @@ Seconds StepSeconds(const Model& model, const Settings& settings, const Topology
   options.topology = topology;
   AsLargeMatrices(options);
   options.trace = !trace.empty();
+  // The links are slowed down, the analytic model's compute is not: it would think little of
+  // owners.
+  options.pass_through = PassThrough::kNever;
   EmulatedWorld world(topology);
   std::vector<double> by_rank(topology.grid.size());
   world.OnAll([&](int r, EmulatedRank& rank) {

@@ -18,6 +18,7 @@
 #include "base/string_view.h"
 #include "base/topology_fields.h"
 #include "runtime/owners.h"
+#include "runtime/pass_through.h"
 #include "runtime/row_blocks.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
@@ -151,9 +152,11 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   if (!names_something(options.strategy, Strategy::kOwner) ||
       !names_something(options.missing_gradient, MissingGradient::kSkip) ||
       !names_something(options.non_finite, NonFinite::kSkipMatrix) ||
-      !names_something(options.owner_solver, OwnerSolver::kMilp)) {
+      !names_something(options.owner_solver, OwnerSolver::kMilp) ||
+      !names_something(options.pass_through, PassThrough::kAlways)) {
     return absl::InvalidArgumentError(
-        "strategy, missing_gradient, non_finite or owner_solver has a value that names nothing");
+        "strategy, missing_gradient, non_finite, owner_solver or pass_through has a value that "
+        "names nothing");
   }
   if (options.owner_time_limit < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("owner_time_limit must not be negative");
@@ -321,6 +324,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.forms =
       ChooseForms(options.costs != nullptr ? *options.costs : CostModel(options.topology));
   if (request.ownership.layers.empty()) request.ownership.layers = LayersOf(specs);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<bool> passes, PassThroughOf(specs, options));
   std::vector<const NewtonSchulzOptions*> runs;  // different ones so far
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
@@ -333,6 +337,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     matrix.layer = spec.layer;
     matrix.gradient = spec.gradient;
     matrix.shard_rows = spec.shard_rows;
+    matrix.pass_through = passes[request.matrices.size()];
     if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) {
       matrix.rule = RuleKind::kMuon;
       matrix.state_bytes_per_element = 4;
@@ -392,6 +397,7 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "fetched_bytes", options.limits.fetched_bytes);
   Add(fields, "buffer_bytes", options.limits.buffer_bytes);
   Add(fields, "owner_solver", View(Name(options.owner_solver)));
+  Add(fields, "pass_through", View(Name(options.pass_through)));
   Add(fields, "ownership.state_bytes_cap", options.ownership.state_bytes_cap);
   Add(fields, "ownership.inter_group_factor", Exact(options.ownership.inter_group_factor));
   Add(fields, "ownership.owners", List(options.ownership.owners, absl::AlphaNumFormatter()));
@@ -402,6 +408,9 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "trace", Text(options.trace));
   std::vector<std::string> lines = {absl::StrJoin(fields, separator)};
   const std::vector<std::string> costs = CostTexts(specs, options);
+  // What is wrong with the specs is for MakePlanRequest() to say.
+  const std::vector<bool> passes =
+      PassThroughOf(specs, options).value_or(std::vector<bool>(specs.size()));
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const MatrixSpec& spec = specs[i];
     fields = {absl::StrCat("matrix '", spec.name, "'")};
@@ -416,6 +425,7 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
     Add(fields, "layer", spec.layer);
     Describe(spec.rule, fields);
     Add(fields, "batch costs", costs[i]);
+    Add(fields, "passed through", Text(passes[i]));
     lines.push_back(absl::StrJoin(fields, separator));
   }
   return lines;

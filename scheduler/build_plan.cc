@@ -111,6 +111,11 @@ absl::Status ChooseLayouts(Plan& plan, bool strict) {
           absl::StrCat("matrix '", matrix.name, "' is owned, which strategy ",
                        std::string(Name(plan.strategy)), " cannot serve; use owner."));
     }
+    const char* against = matrix.pass_through ? AgainstPassThrough(plan.strategy, matrix) : nullptr;
+    if (against != nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("matrix '", matrix.name, "' cannot pass through: ", against, "."));
+    }
     if (matrix.rule == RuleKind::kElementwise) continue;
     if (plan.strategy == Strategy::kReplicated && matrix.layout == Layout::kSharded) {
       return absl::FailedPreconditionError(

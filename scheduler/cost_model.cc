@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/link_cost.h"
+#include "scheduler/slots.h"
 
 namespace weft {
 namespace {
@@ -277,6 +278,85 @@ BatchTables MakeBatchTables(const CostModel& model,
     tables.source = std::max(tables.source, source);
   }
   return tables;
+}
+
+namespace {
+
+// Of one matrix in the cheapest of the batches that `alike` matrices can form.
+double SecondsInBatches(const CostModel& model, const OwnedWork& work, int alike) {
+  const std::optional<OwnedWork> asked = work;
+  const std::vector<double> costs = MakeBatchTables(model, {&asked, 1}).batch_costs[0];
+  double seconds = costs[0];
+  for (int batch = 2; batch <= std::min(alike, static_cast<int>(costs.size())); ++batch) {
+    seconds = std::min(seconds, costs[batch - 1] / batch);
+  }
+  return seconds;
+}
+
+// Part of a matrix that the node with the most of its rows holds.
+double LargestNodePart(const ProcessGrid& grid, const PlanMatrix& matrix) {
+  if (matrix.rows == 0) return 0;
+  PlanMatrix split = matrix;
+  if (split.shard_rows.empty()) split.shard_rows = DefaultShardRows(matrix.rows, grid.size());
+  std::int64_t most = 0;
+  for (int node = 0; node < grid.nodes; ++node) {
+    most = std::max(most, scheduler::NodeRows(grid, split, node));
+  }
+  return static_cast<double>(most) / static_cast<double>(matrix.rows);
+}
+
+}  // namespace
+
+PassThroughSeconds ComparePassThrough(const CostModel& model, const PlanMatrix& matrix,
+                                      const OwnedWork& work, const Company& company) {
+  const ProcessGrid& grid = model.topology().grid;
+  const bool sharded = matrix.layout == Layout::kSharded;
+  const bool local = matrix.gradient == GradientKind::kLocal;
+  const bool custom = matrix.rule == RuleKind::kCustom;
+  const double elements = static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
+  const double stored = elements * static_cast<double>(SizeOf(matrix.dtype));
+  // What travels of a custom rule's shards is the weight, else an fp32 update or direction.
+  const double result = custom || !sharded ? stored : 4 * elements;
+  // Shards travel alone.
+  const double fellows = sharded || stored == 0 ? 1 : std::max(1.0, company.bucket_bytes / stored);
+  const auto world = [&](OpKind kind, double bytes) {
+    return model.Collective(kind, GroupClass::kWorld, grid.size(), fellows * bytes).seconds /
+           fellows;
+  };
+  const double node_part = sharded ? LargestNodePart(grid, matrix) : 1;
+  const auto rooted = [&](OpKind kind, double bytes) {
+    if (!scheduler::TwoLevel(grid)) return world(kind, bytes);
+    const double in_node =
+        kind == OpKind::kGather || kind == OpKind::kScatter ? node_part * bytes : bytes;
+    return (model.Collective(kind, GroupClass::kIntra, grid.ranks_per_node, fellows * in_node)
+                .seconds +
+            model.Collective(kind, GroupClass::kInter, grid.nodes, fellows * bytes).seconds) /
+           fellows;
+  };
+  PassThroughSeconds seconds;
+  double& owner = seconds.owner.collectives;
+  double& passed = seconds.pass_through.collectives;
+  if (local) {
+    owner += rooted(OpKind::kReduce, stored);
+    passed += world(sharded ? OpKind::kReduceScatter : OpKind::kAllReduce, stored);
+  } else if (sharded) {
+    owner += rooted(OpKind::kGather, stored);
+  }
+  if (sharded) {
+    if (custom) {
+      owner += rooted(OpKind::kGather, stored);
+      passed += world(OpKind::kAllGather, stored);
+    }
+    owner += rooted(OpKind::kScatter, result);
+    passed += world(OpKind::kAllGather, result);
+  } else {
+    owner += rooted(OpKind::kBroadcast, result);
+  }
+  const double in_batches = SecondsInBatches(model, work, company.alike);
+  seconds.owner.compute = in_batches / grid.size();
+  // Gathered matrices run one by one.
+  seconds.pass_through.compute = sharded ? model.Compute(work.work, 1).seconds : in_batches;
+  return seconds;
 }
 
 std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables) {

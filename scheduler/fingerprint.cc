@@ -52,6 +52,7 @@ class Digest {
     Add(matrix.flops);
     Add(matrix.ns_run);
     Add(matrix.shard_rows);
+    Add(static_cast<std::int32_t>(matrix.pass_through));
     Add(matrix.owner);
     Add(matrix.bucket);
     Add(matrix.batch);

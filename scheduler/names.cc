@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, kSlotCount> kSlots = {
     "update", "whole_update", "direction",     "node_direction",   "shard_direction",
     "weight", "node_weight",  "whole_weight",  "packed_weight"};
 constexpr std::array<std::string_view, 2> kSolvers = {"heuristic", "milp"};
+constexpr std::array<std::string_view, 3> kPassThrough = {"never", "auto", "always"};
 constexpr std::array<std::string_view, 3> kMethods = {"LPT", "local search", "MILP"};
 
 template <typename Enum, std::size_t kCount>
@@ -62,6 +63,7 @@ std::string_view Name(Lane lane) { return At(kLanes, lane); }
 std::string_view Name(OpKind kind) { return At(kOps, kind); }
 std::string_view Name(Slot slot) { return At(kSlots, slot); }
 std::string_view Name(OwnerSolver solver) { return At(kSolvers, solver); }
+std::string_view Name(PassThrough pass_through) { return At(kPassThrough, pass_through); }
 std::string_view Name(AssignmentMethod method) { return At(kMethods, method); }
 
 absl::StatusOr<Strategy> ParseStrategy(std::string_view name) {
@@ -76,6 +78,10 @@ bool IsCollective(OpKind kind) { return kind <= OpKind::kVerdict; }
 
 absl::StatusOr<OwnerSolver> ParseOwnerSolver(std::string_view name) {
   return Parse<OwnerSolver>(kSolvers, "owner solver", name);
+}
+
+absl::StatusOr<PassThrough> ParsePassThrough(std::string_view name) {
+  return Parse<PassThrough>(kPassThrough, "pass-through", name);
 }
 
 }  // namespace weft

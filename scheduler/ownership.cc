@@ -8,14 +8,10 @@
 #include "base/status_macros.h"
 #include "scheduler/owner_assignment.h"
 #include "scheduler/sets.h"
+#include "scheduler/slots.h"
 
 namespace weft::scheduler {
 namespace {
-
-bool GetsOwner(const Plan& plan, const PlanMatrix& matrix) {
-  return matrix.layout == Layout::kOwned ||
-         (plan.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise);
-}
 
 absl::Status CheckTables(const std::vector<std::vector<double>>& tables) {
   for (std::size_t t = 0; t < tables.size(); ++t) {
@@ -39,7 +35,7 @@ absl::Status CheckLength(const char* what, std::size_t length, std::size_t matri
 
 absl::Status CheckMatrix(const Plan& plan, const OwnershipOptions& options, std::size_t m) {
   const PlanMatrix& matrix = plan.matrices[m];
-  const bool owned = GetsOwner(plan, matrix);
+  const bool owned = GetsOwner(plan.strategy, matrix);
   if (owned && !options.batch_costs.empty()) {
     const std::int32_t table = options.matrix_table[m];
     if (table < 0 || static_cast<std::size_t>(table) >= options.batch_costs.size()) {
@@ -110,7 +106,7 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
   std::map<Key, int> known;
   for (const std::int32_t m : Travellers(plan)) {
     const PlanMatrix& matrix = plan.matrices[m];
-    if (!GetsOwner(plan, matrix)) continue;
+    if (!GetsOwner(plan.strategy, matrix)) continue;
     MatrixClass cls;
     // A bucket is not for batches with others.
     cls.batch_costs = options.batch_costs.empty() || matrix.bucket >= 0

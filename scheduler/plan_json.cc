@@ -23,6 +23,7 @@ Json ToJson(const PlanMatrix& matrix) {
                {"rule", Text(Name(matrix.rule))},
                {"state_bytes_per_element", matrix.state_bytes_per_element},
                {"flops", matrix.flops},
+               {"pass_through", matrix.pass_through},
                {"owner", matrix.owner},
                {"bucket", matrix.bucket},
                {"batch", matrix.batch},

@@ -14,8 +14,15 @@ PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& m
   if (topology.grid.size() == 1) return PathKind::kLocal;
   if (matrix.layout == Layout::kOwned) return PathKind::kOwner;
   if (matrix.rule == RuleKind::kElementwise) return PathKind::kElementwise;
-  if (strategy == Strategy::kOwner) return PathKind::kOwner;
+  if (strategy == Strategy::kOwner && !matrix.pass_through) return PathKind::kOwner;
   return matrix.layout == Layout::kSharded ? PathKind::kGather : PathKind::kReplicated;
+}
+
+const char* AgainstPassThrough(Strategy strategy, const PlanMatrix& matrix) {
+  if (strategy != Strategy::kOwner) return "only strategy owner has another path for it";
+  if (matrix.layout == Layout::kOwned) return "it is owned, so that no other rank has its weight";
+  if (matrix.rule == RuleKind::kElementwise) return "its rule is element-wise and has no owner";
+  return nullptr;
 }
 
 std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int node) {

@@ -18,6 +18,14 @@ enum class PathKind : std::uint8_t {
   kOwner,        // one rank runs the rule
 };
 PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& matrix);
+// Whether one rank is to run the rule, be it in a world of one.
+inline bool GetsOwner(Strategy strategy, const PlanMatrix& matrix) {
+  return matrix.layout == Layout::kOwned ||
+         (strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise &&
+          !matrix.pass_through);
+}
+// Why the matrix, which says so, cannot pass through; null where it can.
+const char* AgainstPassThrough(Strategy strategy, const PlanMatrix& matrix);
 
 enum class Extent : std::uint8_t { kNothing, kWhole, kShard, kNode };
 

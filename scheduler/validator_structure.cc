@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "scheduler/access.h"
 #include "scheduler/buffers.h"
+#include "scheduler/slots.h"
 #include "scheduler/validator.h"
 
 namespace weft::scheduler {
@@ -36,8 +37,11 @@ absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
   if (matrix.layout == Layout::kOwned && plan.strategy != Strategy::kOwner) {
     return InvalidPlan("matrix '", matrix.name, "' is owned, but the strategy is not owner");
   }
-  const bool owned = matrix.layout == Layout::kOwned ||
-                     (plan.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise);
+  const char* against = matrix.pass_through ? AgainstPassThrough(plan.strategy, matrix) : nullptr;
+  if (against != nullptr) {
+    return InvalidPlan("matrix '", matrix.name, "' cannot pass through: ", against);
+  }
+  const bool owned = GetsOwner(plan.strategy, matrix);
   if (owned ? !InRange(matrix.owner, ranks) : matrix.owner != -1) {
     return InvalidPlan("matrix '", matrix.name, "' has the owner ", matrix.owner);
   }

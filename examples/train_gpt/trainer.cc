@@ -53,6 +53,8 @@ class RankTrainer {
     runtime_options.topology = options_.topology;
     runtime_options.strategy = options_.strategy;
     runtime_options.trace = !options_.trace.empty();
+    // The comparison is of whole strategies; and no profile tells what NS costs on this machine.
+    runtime_options.pass_through = weft::PassThrough::kNever;
     auto runtime = weft::Runtime::Create(runtime_options, device_, transport_);
     if (!runtime.ok()) return runtime.status();
     runtime_ = *std::move(runtime);

@@ -135,6 +135,37 @@ struct BatchTables {
 BatchTables MakeBatchTables(const CostModel& model,
                             absl::Span<const std::optional<OwnedWork>> matrices);
 
+// What one matrix adds to a step on one of its paths, each part in seconds and alone.
+struct PathSeconds {
+  double collectives = 0;
+  double compute = 0;
+  double Total() const { return collectives + compute; }
+};
+
+// Strategy owner, for a replicated or sharded matrix: with an owner, and passed through
+// (PlanMatrix::pass_through).
+struct PassThroughSeconds {
+  PathSeconds owner;
+  PathSeconds pass_through;
+  // Not where collectives cost nothing, or nothing is known of them.
+  bool Pays() const { return owner.collectives > 0 && pass_through.Total() <= owner.Total(); }
+};
+
+// Who shares a matrix's launches and latencies.
+struct Company {
+  // Bytes that a collective carries for it and the others of its bucket; less than its own: alone.
+  double bucket_bytes = 0;
+  // Matrices of its work, itself included: they run in the batches that MakeBatchTables() offers.
+  int alike = 1;
+};
+
+// The collectives are those of its path (docs/plan.md, "Paths"), one after another, a bucket's at
+// the matrix's share of the bytes; the owner's compute is spread over all ranks, since each owns
+// its part of the model, the other is run on every rank. Element-wise and owned matrices have no
+// choice and are not to be asked for.
+PassThroughSeconds ComparePassThrough(const CostModel& model, const PlanMatrix& matrix,
+                                      const OwnedWork& work, const Company& company = {});
+
 // By rank: the seconds that the matrices it owns take by the tables, in the cheapest batches.
 // Matrices without an owner count nowhere.
 std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables);

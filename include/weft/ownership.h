@@ -42,6 +42,21 @@ std::string_view Name(OwnerSolver solver);
 // InvalidArgument names the known ones.
 absl::StatusOr<OwnerSolver> ParseOwnerSolver(std::string_view name);
 
+// Strategy owner: which matrices get no owner, but take the path of `replicated` (replicated
+// layout) or `gather` (sharded), as without Weft: each rank runs the rule and keeps what that path
+// has of state. Owned and element-wise matrices have no choice.
+enum class PassThrough : std::uint8_t {
+  kNever,
+  // Muon matrices for which ComparePassThrough() says that an owner's collectives cost more than
+  // repeating NS everywhere saves. None where owners are given or their state is capped.
+  kWhereItPays,
+  kAlways,  // all that have the choice, custom rules included
+};
+// "never", "auto", "always".
+std::string_view Name(PassThrough pass_through);
+// InvalidArgument names the known ones.
+absl::StatusOr<PassThrough> ParsePassThrough(std::string_view name);
+
 enum class AssignmentMethod : std::uint8_t {
   kLongestFirst,  // longest processing time first (LPT)
   kLocalSearch,   // LPT, then moves and swaps

@@ -70,8 +70,7 @@ enum class OpKind : std::uint8_t {
   kGather,
   kScatter,
   // Max all-reduce of kVerdictValues floats per matrix, kVerdictTail and one per rank: what is
-  // wrong
-  // with the step, whether all ranks would take the same, and the norms of the gradients' parts.
+  // wrong with the step, whether all ranks would take the same, the norms of the gradients' parts.
   kVerdict,
   // Compute: every member of the op's group runs it on its own.
   kCheckGradient,  // own part of the reduced gradient -> its norm, for the verdict
@@ -183,6 +182,8 @@ struct PlanMatrix {
   // Sharded only: rows held by each rank of the world, sum == rows. Empty in a request means
   // DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
+  // Strategy owner, where an owner would run the rule: every rank does, as under replicated/gather.
+  bool pass_through = false;
   // What the rule's options ask for against better knowledge, a sentence each without a full stop
   // (Muon: segments that the analysis finds unsafe). The plan carries them; `strict` allows them.
   // Advice for this rank's user: no rank does anything else for them.

@@ -115,9 +115,11 @@ struct RuntimeOptions {
   // Caps (one that is not kept fails Commit()), layers, given owners (nobody is asked to find any
   // then), and costs of batches where those of `costs` will not do.
   OwnershipOptions ownership;
-  // What NS and collectives cost: owners are balanced by it, and NS runs in batches where it says
-  // that they pay. Null: the analytic model for `topology`. It tells all ranks the same, or
-  // Commit() fails.
+  // Matrices that scheduling cannot help; see there.
+  PassThrough pass_through = PassThrough::kWhereItPays;
+  // What NS and collectives cost: owners are balanced by it, matrices are passed through and NS
+  // runs in batches where it says that they pay. Null: the analytic model for `topology`. It tells
+  // all ranks the same, or Commit() fails.
   std::shared_ptr<const CostModel> costs;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;

@@ -14,9 +14,9 @@ Slot OwnGradient(const PlanMatrix& matrix) {
 class Gather final : public Path {
  public:
   std::string Describe(const PlanMatrix& matrix) const override {
-    return absl::StrCat(
-        "gather: ", matrix.gradient == GradientKind::kLocal ? "reduce-scatter, " : "",
-        "all-gather, ", RuleWork(matrix), " on every rank, own rows kept");
+    return absl::StrCat(matrix.pass_through ? "pass-through: " : "gather: ",
+                        matrix.gradient == GradientKind::kLocal ? "reduce-scatter, " : "",
+                        "all-gather, ", RuleWork(matrix), " on every rank, own rows kept");
   }
 
   void Reduce(PlanBuilder& plan, std::int32_t m) const override {

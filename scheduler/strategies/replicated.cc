@@ -8,9 +8,9 @@ namespace {
 class Replicated final : public Path {
  public:
   std::string Describe(const PlanMatrix& matrix) const override {
-    return absl::StrCat(
-        "replicated: ", matrix.gradient == GradientKind::kLocal ? "all-reduce, " : "",
-        RuleWork(matrix), " on every rank");
+    return absl::StrCat(matrix.pass_through ? "pass-through: " : "replicated: ",
+                        matrix.gradient == GradientKind::kLocal ? "all-reduce, " : "",
+                        RuleWork(matrix), " on every rank");
   }
 
   void Reduce(PlanBuilder& plan, std::int32_t m) const override {

@@ -51,7 +51,15 @@ Trial DrawTrial() {
   limits.most_matrices = 10;
   limits.most_rows = 96;
   limits.dtypes = {DType::kF32};
-  const PlanRequest request = testing::DrawRequest(limits, testing::DrawGrid(8));
+  PlanRequest request = testing::DrawRequest(limits, testing::DrawGrid(8));
+  const auto pass_through =
+      *rc::gen::element(PassThrough::kNever, PassThrough::kWhereItPays, PassThrough::kAlways);
+  for (PlanMatrix& matrix : request.matrices) {
+    matrix.pass_through = false;
+    matrix.pass_through = pass_through == PassThrough::kAlways &&
+                          testing::GetsOwner(request, matrix) && matrix.layout != Layout::kOwned;
+  }
+  request.ownership = testing::DrawOwnership(request);
   Trial trial;
   for (const PlanMatrix& matrix : request.matrices) {
     trial.matrices.push_back(
@@ -68,7 +76,16 @@ Trial DrawTrial() {
   trial.options.limits = request.limits;
   trial.options.ownership = request.ownership;
   trial.options.owner_solver = *rc::gen::element(OwnerSolver::kHeuristic, OwnerSolver::kMilp);
-  trial.options.costs = testing::CostsWithForms(request.topology, request.forms);
+  trial.options.pass_through = pass_through;
+  if (pass_through == PassThrough::kWhereItPays) {
+    // Latencies of the order of what NS costs of matrices this small, so that some pass through.
+    Topology linked = request.topology;
+    linked.intra = linked.inter = {*rc::gen::element(0.1, 1.0, 10.0), 1};
+    trial.options.costs = std::make_shared<const CostModel>(
+        linked, AnalyticRates{.flops_per_second = 1e12, .launch_seconds = 0});
+  } else {
+    trial.options.costs = testing::CostsWithForms(request.topology, request.forms);
+  }
   trial.steps = *testing::Evenly(1, 4);
   trial.seed = *rc::gen::arbitrary<std::uint64_t>();
   return trial;

@@ -110,8 +110,8 @@ RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnerOrByEveryRank, ()) {
     for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
       const PlanMatrix& matrix = plan.matrices[m];
       const bool elementwise = matrix.rule == RuleKind::kElementwise;
-      RC_ASSERT((matrix.owner >= 0) ==
-                (owned && (!elementwise || matrix.layout == Layout::kOwned)));
+      RC_ASSERT((matrix.owner >= 0) == (owned && !matrix.pass_through &&
+                                        (!elementwise || matrix.layout == Layout::kOwned)));
       const int here = matrix.owner < 0 || matrix.owner == static_cast<int>(rank) ? 1 : 0;
       const auto count = [&](OpKind kind) { return runs[{static_cast<int>(m), kind}]; };
       RC_ASSERT(count(OpKind::kMomentum) == (matrix.rule == RuleKind::kMuon ? here : 0));
@@ -217,10 +217,12 @@ RC_GTEST_PROP(PlanLaw, StatesAreHeldOnceByOwnersAndByShards, ()) {
   }
   int with_owner = 0;
   for (const PlanMatrix& matrix : plan.matrices) {
+    const bool elementwise = matrix.rule == RuleKind::kElementwise;
+    const bool in_shards = matrix.layout == Layout::kSharded && matrix.rule != RuleKind::kCustom;
     const bool everywhere =
-        matrix.rule == RuleKind::kElementwise && matrix.layout == Layout::kReplicated;
+        matrix.pass_through ? !in_shards : elementwise && matrix.layout == Layout::kReplicated;
     const bool with_owners =
-        matrix.rule != RuleKind::kElementwise || matrix.layout == Layout::kOwned;
+        !matrix.pass_through && (!elementwise || matrix.layout == Layout::kOwned);
     needed += matrix.rows * matrix.cols * matrix.state_bytes_per_element *
               (everywhere ? static_cast<std::int64_t>(plan.lanes.size()) : 1);
     with_owner += with_owners;

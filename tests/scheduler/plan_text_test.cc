@@ -69,6 +69,7 @@ TEST(PlanText, FingerprintSeesEveryField) {
       [](Plan& p) { ++p.ops[0].pieces; }, [](Plan& p) { ++p.ops[0].use; },
       [](Plan& p) { p.uses.push_back({}); }, [](Plan& p) { ++p.limits.piece_bytes; },
       [](Plan& p) { ++p.limits.buffer_bytes; }, [](Plan& p) { ++p.buffers; },
+      [](Plan& p) { p.matrices[0].pass_through = true; },
       [](Plan& p) { ++p.matrices[0].buffers[1]; }, [](Plan& p) { p.matrices[0].bucket = 0; },
       [](Plan& p) { p.matrices[0].batch = 0; },
       [](Plan& p) {

@@ -106,7 +106,8 @@ inline PlanLimits DrawPlanLimits() {
 
 inline bool GetsOwner(const PlanRequest& request, const PlanMatrix& matrix) {
   return matrix.layout == Layout::kOwned ||
-         (request.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise);
+         (request.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise &&
+          !matrix.pass_through);
 }
 
 // Caps leave room for the largest matrix or bucket beside a mean load, so that owners can be found.
@@ -198,6 +199,8 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
     if (layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
       matrix.shard_rows = DrawShards(matrix.rows, grid.size());
     }
+    matrix.pass_through =
+        GetsOwner(request, matrix) && layout != Layout::kOwned && *Evenly(0, 4) == 0;
     request.matrices.push_back(std::move(matrix));
   }
   request.ownership = DrawOwnership(request);

@@ -137,6 +137,9 @@ void AddSharedOptions(CLI::App& app, Options& o) {
                "Who finds owners: milp (a program where simple search is not close to the best) "
                "or heuristic [milp]");
   world.Option("--owner-seconds", o.owner_seconds, "Longest time of the program [5]");
+  world.Option("--pass-through", o.pass_through,
+               "Which tensors get no owner, every rank updates them: never, auto (where repeating "
+               "the work costs less) or always [auto]");
 
   const Group muon(app, "Muon");
   muon.Option("--lr", o.muon.lr, "Learning rate [0.02]");
@@ -334,6 +337,9 @@ absl::StatusOr<Settings> SettingsOf(const Options& o) {
   auto solver = ParseOwnerSolver(o.owner_solver);
   if (!solver.ok()) return Under("--owner-solver", solver.status());
   settings.runtime.owner_solver = *solver;
+  auto pass_through = ParsePassThrough(o.pass_through);
+  if (!pass_through.ok()) return Under("--pass-through", pass_through.status());
+  settings.runtime.pass_through = *pass_through;
   if (!(o.owner_seconds >= 0)) return Refuse("--owner-seconds must be 0 or a positive number");
   settings.runtime.owner_time_limit = absl::Seconds(o.owner_seconds);
 

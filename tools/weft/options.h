@@ -32,6 +32,7 @@ struct Options {
   bool strict = false;
   std::string owner_solver = "milp";
   double owner_seconds = 5;
+  std::string pass_through = "auto";
   bool json = false;
   std::vector<std::string> adamw_patterns;
 

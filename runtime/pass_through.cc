@@ -1,0 +1,103 @@
+#include "runtime/pass_through.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <variant>
+
+#include "base/status_macros.h"
+#include "weft/work.h"
+
+namespace weft::runtime {
+namespace {
+
+std::int64_t BytesOf(const MatrixSpec& spec) {
+  return spec.rows * spec.cols * static_cast<std::int64_t>(SizeOf(spec.dtype));
+}
+
+// What ComparePassThrough() looks at.
+PlanMatrix Outline(const MatrixSpec& spec) {
+  PlanMatrix matrix;
+  matrix.rows = spec.rows;
+  matrix.cols = spec.cols;
+  matrix.dtype = spec.dtype;
+  matrix.layout = spec.layout;
+  matrix.gradient = spec.gradient;
+  matrix.shard_rows = spec.shard_rows;
+  return matrix;
+}
+
+auto WorkKey(const OwnedWork& work) {
+  return std::tuple(work.work.shape, work.work.flops, work.work.launches, work.batches);
+}
+auto BucketKey(const MatrixSpec& spec) {
+  return std::tuple(spec.layout, spec.gradient, spec.dtype);
+}
+
+// Asks once for matrices that are alike: models have many matrices and few kinds.
+class Chooser {
+ public:
+  Chooser(const RuntimeOptions& options, const std::vector<MatrixSpec>& specs,
+          const std::vector<std::optional<OwnedWork>>& work)
+      : model_(options.costs != nullptr ? *options.costs : CostModel(options.topology)),
+        bucket_bytes_(options.limits.bucket_bytes) {
+    for (std::size_t m = 0; m < specs.size(); ++m) {
+      if (!std::holds_alternative<MuonOptions>(specs[m].rule)) continue;
+      ++alike_[WorkKey(*work[m])];
+      if (BytesOf(specs[m]) <= bucket_bytes_) small_[BucketKey(specs[m])] += BytesOf(specs[m]);
+    }
+  }
+
+  bool Pays(const MatrixSpec& spec, const OwnedWork& work) {
+    const auto [place, is_new] = known_.emplace(
+        std::tuple(WorkKey(work), BucketKey(spec), spec.rows, spec.cols, spec.shard_rows), false);
+    if (is_new) {
+      Company company;
+      if (BytesOf(spec) <= bucket_bytes_) {
+        company.bucket_bytes =
+            static_cast<double>(std::min(bucket_bytes_, small_[BucketKey(spec)]));
+      }
+      company.alike = alike_[WorkKey(work)];
+      place->second = ComparePassThrough(model_, Outline(spec), work, company).Pays();
+    }
+    return place->second;
+  }
+
+ private:
+  const CostModel model_;
+  const std::int64_t bucket_bytes_;
+  std::map<decltype(WorkKey(OwnedWork())), int> alike_;
+  std::map<decltype(BucketKey(MatrixSpec())), std::int64_t>
+      small_;  // bytes that may travel together
+  std::map<std::tuple<decltype(WorkKey(OwnedWork())), decltype(BucketKey(MatrixSpec())),
+                      std::int64_t, std::int64_t, std::vector<std::int64_t>>,
+           bool>
+      known_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<bool>> PassThroughOf(const std::vector<MatrixSpec>& specs,
+                                                const RuntimeOptions& options) {
+  std::vector<bool> passes(specs.size(), false);
+  if (options.strategy != Strategy::kOwner || options.pass_through == PassThrough::kNever) {
+    return passes;
+  }
+  const bool always = options.pass_through == PassThrough::kAlways;
+  const OwnershipOptions& ownership = options.ownership;
+  if (!always && (!ownership.owners.empty() || ownership.state_bytes_cap > 0)) return passes;
+  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
+  Chooser chooser(options, specs, work);
+  for (std::size_t m = 0; m < specs.size(); ++m) {
+    const MatrixSpec& spec = specs[m];
+    if (spec.layout == Layout::kOwned || std::holds_alternative<AdamWOptions>(spec.rule)) continue;
+    // Of a caller's rule nothing says that it gives equal bits on all ranks.
+    passes[m] =
+        always || (std::holds_alternative<MuonOptions>(spec.rule) && chooser.Pays(spec, *work[m]));
+  }
+  return passes;
+}
+
+}  // namespace weft::runtime
