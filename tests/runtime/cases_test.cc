@@ -14,6 +14,7 @@
 #include "tests/support/costs.h"
 #include "tests/support/model.h"
 #include "tests/support/world.h"
+#include "tools/reference/update.h"
 
 namespace weft {
 namespace {
@@ -232,6 +233,134 @@ TEST(Cases, Case15OneHugeMatrixAmongSmallOnes) {
     EXPECT_LE(makespan, 1.05 * best);
     EXPECT_DOUBLE_EQ(plan->owner_report.makespan, makespan);
     EXPECT_LE(plan->owner_report.lower_bound, best * (1 + 1e-12));
+  }
+}
+
+struct Tiny {
+  ProcessGrid grid;
+  PassThrough pass_through = PassThrough::kNever;
+};
+
+constexpr int kTinyBatch = 25;
+
+std::vector<testing::Shape> TinyShapes() {
+  std::vector<testing::Shape> shapes(500, {16, 16});
+  shapes.insert(shapes.end(), 500, {8, 8});
+  return shapes;
+}
+
+// Buckets in use order, each as full as the bytes, and where there are owners an eighth of a rank's
+// mean of FLOPs, allow.
+std::vector<std::vector<int>> TinyBuckets(const Plan& plan, const Tiny& tiny) {
+  double total = 0;
+  for (const PlanMatrix& matrix : plan.matrices) total += matrix.flops;
+  const double most = tiny.pass_through == PassThrough::kAlways
+                          ? std::numeric_limits<double>::infinity()
+                          : total / tiny.grid.size() / 8;
+  std::vector<std::vector<int>> buckets(1);
+  std::int64_t bytes = 0;
+  double flops = 0;
+  for (int m = 0; m < 1000; ++m) {
+    const std::int64_t mine = m < 500 ? 1024 : 256;
+    if (bytes + mine > plan.limits.bucket_bytes || flops + plan.matrices[m].flops > most) {
+      buckets.emplace_back();
+      bytes = 0;
+      flops = 0;
+    }
+    buckets.back().push_back(m);
+    bytes += mine;
+    flops += plan.matrices[m].flops;
+  }
+  return buckets;
+}
+
+int TinyRuns(const std::vector<int>& bucket) {
+  const auto large =
+      static_cast<int>(std::count_if(bucket.begin(), bucket.end(), [](int m) { return m < 500; }));
+  const int small = static_cast<int>(bucket.size()) - large;
+  return (large + kTinyBatch - 1) / kTinyBatch + (small + kTinyBatch - 1) / kTinyBatch;
+}
+
+TEST(Cases, Case29AThousandTinyMatricesRunInBatchesAndTravelInBuckets) {
+  constexpr int kSteps = 2;
+  const std::vector<testing::Shape> shapes = TinyShapes();
+  MuonOptions muon;
+  muon.lr = 0.05;
+  reference::MuonSettings settings;
+  settings.lr = 0.05;
+  settings.momentum = muon.momentum;
+  settings.nesterov = muon.nesterov;
+  settings.iterations.assign(5, {3.4445, -4.7750, 2.0315});
+  for (const Tiny& tiny : {Tiny{{1, 1}}, Tiny{{1, 2}}, Tiny{{1, 2}, PassThrough::kAlways}}) {
+    const int world = tiny.grid.size();
+    RuntimeOptions options = OptionsFor(tiny.grid);
+    options.pass_through = tiny.pass_through;
+    // A launch costs ten times what a matrix adds.
+    std::vector<double> costs;
+    for (int batch = 1; batch <= kTinyBatch; ++batch) costs.push_back(10 + batch);
+    options.ownership.batch_costs = {costs, costs};
+    for (int m = 0; m < 1000; ++m) options.ownership.matrix_table.push_back(m < 500 ? 0 : 1);
+    std::vector<std::vector<double>> expected;
+    const RankModel reference_model(shapes, Layout::kReplicated, GradientKind::kLocal, 0, world,
+                                    kSeed);
+    for (std::size_t m = 0; m < shapes.size(); ++m) {
+      const std::vector<float> first = reference_model.FirstWeight(m);
+      std::vector<double> weight(first.begin(), first.end()), momentum(weight.size());
+      for (int step = 0; step < kSteps; ++step) {
+        const std::vector<float> mean = reference_model.MeanGradient(m, step);
+        reference::MuonStep(settings, shapes[m].rows, shapes[m].cols, {mean.begin(), mean.end()},
+                            momentum, weight);
+      }
+      expected.push_back(std::move(weight));
+    }
+    std::vector<int> runs(shapes.size(), 0);
+    std::mutex mutex;
+    RunWorld({.grid = tiny.grid}, [&](testing::Rank rank) {
+      RankModel model(shapes, Layout::kReplicated, GradientKind::kLocal, rank.rank, world, kSeed);
+      auto runtime = testing::Commit(options, rank, model, muon);
+      const Plan& plan = runtime->plan();
+      std::map<OpKind, int> ops;
+      for (const Op& op : plan.ops) ++ops[op.kind];
+      int expected_runs = 0, buckets = 0;
+      if (world == 1) {
+        expected_runs = 2 * (500 / kTinyBatch);
+      } else {
+        for (const std::vector<int>& bucket : TinyBuckets(plan, tiny)) {
+          expected_runs += TinyRuns(bucket);
+          ++buckets;
+        }
+      }
+      EXPECT_EQ(ops[OpKind::kOrthogonalize], expected_runs);
+      EXPECT_LE(expected_runs, 60);
+      const bool passed = tiny.pass_through == PassThrough::kAlways;
+      EXPECT_EQ(ops[OpKind::kAllReduce], passed ? buckets : 0);
+      EXPECT_EQ(ops[OpKind::kReduce], passed ? 0 : buckets);
+      EXPECT_EQ(ops[OpKind::kBroadcast], passed ? 0 : buckets);
+      EXPECT_LE(buckets, passed ? 3 : 18);
+      for (int step = 0; step < kSteps; ++step) {
+        for (int m = 999; m >= 0; --m) {
+          const std::vector<float> gradient = model.Gradient(m, step);
+          ASSERT_TRUE(runtime->Submit({.matrix = m, .gradient = gradient.data()}).ok());
+        }
+        ASSERT_TRUE(runtime->Step().ok());
+        ASSERT_TRUE(runtime->WaitForStep().ok());
+      }
+      EXPECT_EQ(runtime->Metrics()->jobs, 1000);
+      EXPECT_GT(runtime->Metrics()->host_microseconds_per_job, 0);
+      const std::lock_guard<std::mutex> lock(mutex);
+      const std::vector<MatrixCounters> counters = runtime->Counters();
+      for (std::size_t m = 0; m < shapes.size(); ++m) {
+        runs[m] += static_cast<int>(counters[m].ns_runs);
+        double error = 0, norm = 0;
+        for (std::size_t i = 0; i < expected[m].size(); ++i) {
+          error += std::pow(model.weight(m)[i] - expected[m][i], 2);
+          norm += std::pow(expected[m][i], 2);
+        }
+        EXPECT_LE(std::sqrt(error), 3e-5 * std::sqrt(norm)) << "rank " << rank.rank << ", m" << m;
+      }
+    });
+    const int copies = tiny.pass_through == PassThrough::kAlways ? world : 1;
+    for (const int count : runs) EXPECT_EQ(count, kSteps * copies);
   }
 }
 

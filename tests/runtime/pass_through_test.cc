@@ -108,7 +108,7 @@ std::vector<MatrixSpec> SmallAndLarge() {
 
 RuntimeOptions Linked() {
   RuntimeOptions options = OptionsFor({1, 8});
-  options.topology.intra = {5, 10};
+  options.topology.intra = {20, 10};
   return options;
 }
 
