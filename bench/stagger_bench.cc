@@ -17,6 +17,7 @@
 #include "bench/paced_device.h"
 #include "bench/plan_timeline.h"
 #include "collectives/local/links.h"
+#include "weft/plan_cost.h"
 #include "weft/topology_preset.h"
 
 namespace weft::bench {

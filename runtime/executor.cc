@@ -446,8 +446,11 @@ void Executor::Count(const LocalOp& local, std::int64_t step) {
   for (const std::int32_t m : MatricesOf(local)) {
     MatrixCounters& counters = counters_[m];
     if (IsCollective(op.kind)) {
-      ++counters.collectives;
-      counters.bytes += op.set < 0 ? local.bytes : ShareOf(op, m);
+      // One in pieces counts with its last.
+      const bool last = op.piece + 1 == op.pieces;
+      counters.collectives += last;
+      if (op.set < 0) counters.bytes += local.bytes;
+      if (op.set >= 0 && last) counters.bytes += ShareOf(op, m);
     }
     if (op.trigger != Trigger::kStepClosed) continue;
     if (context_.verdict.skipped(step, m)) continue;
@@ -461,8 +464,7 @@ void Executor::Count(const LocalOp& local, std::int64_t step) {
 
 std::int64_t Executor::ShareOf(const Op& op, std::int32_t matrix) const {
   const PlanMatrix& its = context_.plan.matrices[matrix];
-  return its.rows * its.cols * static_cast<std::int64_t>(SizeOf(SlotType(its, op.source))) /
-         op.pieces;
+  return its.rows * its.cols * static_cast<std::int64_t>(SizeOf(SlotType(its, op.source)));
 }
 
 bool Executor::CollectiveRunning() const {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "weft/plan_cost.h"
 
 namespace weft::runtime {
 namespace {

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "weft/device.h"
 #include "weft/plan.h"
+#include "weft/plan_cost.h"
 #include "weft/runtime.h"
 
 namespace weft::runtime {

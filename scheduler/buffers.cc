@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/plan_cost.h"
+
 namespace weft::scheduler {
 
 BufferSizes::BufferSizes(const Plan& plan)

@@ -7,6 +7,7 @@
 
 #include "scheduler/slots.h"
 #include "weft/plan.h"
+#include "weft/plan_cost.h"
 
 namespace weft::scheduler {
 

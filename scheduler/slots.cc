@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "scheduler/access.h"
 #include "scheduler/buffers.h"
+#include "weft/plan_cost.h"
 
 namespace weft::scheduler {
 

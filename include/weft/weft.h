@@ -11,6 +11,7 @@
 #include "weft/launch.h"
 #include "weft/metrics.h"
 #include "weft/plan.h"
+#include "weft/plan_cost.h"
 #include "weft/runtime.h"
 #include "weft/safetensors.h"
 #include "weft/topology.h"

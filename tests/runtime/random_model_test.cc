@@ -187,12 +187,14 @@ void AddCollective(const Plan& plan, const Op& op, std::int32_t m, int rank, int
   const absl::Span<const std::int32_t> travel = MatricesOf(plan, op);
   if (!IsCollective(op.kind) || std::find(travel.begin(), travel.end(), m) == travel.end()) return;
   const PlanMatrix& matrix = plan.matrices[m];
-  counters.collectives += times;
-  // Of a bucket, its own part.
-  const std::int64_t bytes =
-      travel.size() == 1 ? PayloadBytes(plan, op, rank)
-                         : matrix.rows * matrix.cols * static_cast<std::int64_t>(sizeof(float));
-  counters.bytes += bytes * times;
+  // One in pieces counts with its last; of a bucket a matrix counts its own part.
+  const int last = op.piece + 1 == op.pieces ? times : 0;
+  counters.collectives += last;
+  if (travel.size() == 1) {
+    counters.bytes += PayloadBytes(plan, op, rank) * times;
+  } else {
+    counters.bytes += matrix.rows * matrix.cols * static_cast<std::int64_t>(sizeof(float)) * last;
+  }
 }
 
 // What `rank` must have counted for a matrix in all steps, by the documented paths and the plan's
@@ -476,7 +478,7 @@ std::pair<int, int> CountRooted(const Plan& plan) {
   int all = 0, split = 0;
   for (const Op& op : plan.ops) {
     const bool rooted = op.kind == OpKind::kReduce || op.kind == OpKind::kBroadcast;
-    if (!rooted || op.bytes == 0) continue;
+    if (!rooted || op.bytes == 0 || op.piece > 0) continue;
     ++all;
     split += op.form == CollectiveForm::kSplit;
   }

@@ -12,6 +12,7 @@
 #include "tests/scheduler/simulation.h"
 #include "tests/support/seed.h"
 #include "weft/plan.h"
+#include "weft/plan_cost.h"
 
 namespace weft::testing {
 namespace {

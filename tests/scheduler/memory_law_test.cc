@@ -17,6 +17,7 @@
 #include "tests/support/property.h"
 #include "tests/support/seed.h"
 #include "weft/plan.h"
+#include "weft/plan_cost.h"
 
 namespace weft::testing {
 namespace {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/scheduler/interleaving.h"
+#include "weft/plan_cost.h"
 
 namespace weft::testing {
 namespace {

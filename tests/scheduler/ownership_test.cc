@@ -11,6 +11,7 @@
 #include "scheduler/owner_assignment.h"
 #include "tests/scheduler/requests.h"
 #include "weft/plan.h"
+#include "weft/plan_cost.h"
 
 namespace weft::testing {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "tests/scheduler/requests.h"
 #include "weft/plan.h"
+#include "weft/plan_cost.h"
 
 namespace weft::testing {
 namespace {

@@ -14,6 +14,7 @@
 #include "tools/weft/topology_text.h"
 #include "tools/weft/visible.h"
 #include "tools/weft/warnings.h"
+#include "weft/plan_cost.h"
 
 namespace weft::tool {
 namespace {

@@ -13,6 +13,7 @@
 #include "tools/weft/json_file.h"
 #include "tools/weft/status_macros.h"
 #include "tools/weft/table.h"
+#include "weft/plan_cost.h"
 #include "weft/safetensors.h"
 
 namespace weft::tool {
