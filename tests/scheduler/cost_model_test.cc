@@ -258,6 +258,12 @@ TEST(ChooseForms, FollowsTheFits) {
   EXPECT_EQ(from({1000, 1}, {0, 1}, {0, 1}), -1);
 }
 
+TEST(ChooseForms, LinksThatTakeNoTimeGiveNoReason) {
+  Topology topology;
+  topology.grid = {2, 2};
+  EXPECT_EQ(ChooseForms(CostModel(topology)), FormChoices());
+}
+
 // In the model reductions and broadcasts are pipelines: the payload passes each link once, and two
 // parts can gain nothing.
 TEST(ChooseForms, PresetsTakeTheDirectForm) {
