@@ -35,9 +35,8 @@ absl::Status Memory::KeepWeights(Device& device, const Plan& plan,
     const auto bytes_of = [&](std::int32_t m) {
       return static_cast<std::size_t>(specs[m].rows * specs[m].cols) * SizeOf(specs[m].dtype);
     };
-    const std::size_t bytes = bytes_of(static_cast<std::int32_t>(i));
-    if (bytes == 0) continue;
-    if (spec.weight == nullptr) {
+    const auto bytes = bytes_of(static_cast<std::int32_t>(i));
+    if (bytes > 0 && spec.weight == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("matrix '", spec.name, "': its first weight is null on its owner"));
     }
@@ -49,6 +48,7 @@ absl::Status Memory::KeepWeights(Device& device, const Plan& plan,
         all = 0;
         for (const std::int32_t m : plan.sets[matrix.bucket]) all += bytes_of(m);
       }
+      if (all == 0) continue;
       absl::StatusOr<std::unique_ptr<Buffer>> buffer = device.Allocate(all);
       if (!buffer.ok()) {
         return absl::Status(buffer.status().code(),
@@ -57,9 +57,10 @@ absl::Status Memory::KeepWeights(Device& device, const Plan& plan,
       buffers_.push_back(*std::move(buffer));
       begin = buffers_.back()->as<std::byte>();
     }
+    // An empty one too: the bucket travels from where its first lies.
     weight = begin;
     begin += bytes;
-    WEFT_RETURN_IF_ERROR(device.CopyNow(weight, spec.weight, bytes));
+    if (bytes > 0) WEFT_RETURN_IF_ERROR(device.CopyNow(weight, spec.weight, bytes));
   }
   return absl::OkStatus();
 }

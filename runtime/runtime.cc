@@ -428,7 +428,8 @@ absl::StatusOr<const void*> RuntimeImpl::Parameter(MatrixId matrix) const {
   if (matrix < 0 || matrix >= static_cast<MatrixId>(specs_.size())) {
     return absl::NotFoundError(absl::StrCat("no matrix has the id ", matrix));
   }
-  return memory_->slot(matrix, Slot::kWeight);
+  const bool empty = specs_[matrix].rows * specs_[matrix].cols == 0;
+  return empty ? nullptr : memory_->slot(matrix, Slot::kWeight);
 }
 
 absl::Status RuntimeImpl::WaitForLayer(int layer) {

@@ -235,7 +235,10 @@ FormChoices ChooseForms(const CostModel& model) {
         const auto seconds = [&](OpKind kind) {
           return model.Collective(kind, group, ranks[g], std::ldexp(1.0, power)).seconds;
         };
-        if (!(seconds(part) + seconds(whole) <= kGain * seconds(direct))) break;
+        // Where nothing costs anything nothing is gained.
+        const bool gains =
+            seconds(direct) > 0 && seconds(part) + seconds(whole) <= kGain * seconds(direct);
+        if (!gains) break;
         from = std::int64_t{1} << power;
       }
       return from;

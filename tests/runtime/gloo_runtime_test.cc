@@ -71,8 +71,8 @@ std::vector<Ended> RunProcesses(const std::string& mode) {
   return ended;
 }
 
-TEST(GlooRuntime, FourProcessesEqualFourThreadsBitForBit) {
-  const std::vector<Ended> processes = RunProcesses("run");
+// The threads take the direct form of all collectives.
+void ExpectWhatThreadsGet(const std::vector<Ended>& processes) {
   const ProcessGrid grid{2, 2};
   testing::RunWorld({.grid = grid}, [&](testing::Rank rank) {
     testing::RankModel model({{16, 24}, {24, 16}, {16, 16}, {8, 40}}, Layout::kReplicated,
@@ -101,6 +101,14 @@ TEST(GlooRuntime, FourProcessesEqualFourThreadsBitForBit) {
     EXPECT_EQ(WEXITSTATUS(processes[rank.rank].wait_status), 0);
     EXPECT_TRUE(processes[rank.rank].out == bytes) << "rank " << rank.rank;
   });
+}
+
+TEST(GlooRuntime, FourProcessesEqualFourThreadsBitForBit) {
+  ExpectWhatThreadsGet(RunProcesses("run"));
+}
+
+TEST(GlooRuntime, CollectivesInSplitFormChangeNoBit) {
+  ExpectWhatThreadsGet(RunProcesses("run-split"));
 }
 
 class KilledRank : public ::testing::TestWithParam<std::string> {};

@@ -2,10 +2,11 @@
 //
 //   gloo_worker RANK SIZE STORE MODE OUT
 //
-// MODE: run; die-before (rank 2 kills itself before it closes the last step); die-during (rank 2
-// kills itself inside its rule, in the middle of the last step). Writes to OUT the weights as raw
-// floats (run), or "SECONDS MESSAGE": how long the failure took from the moment that all ranks had
-// completed the step before, and what it says. Exits with 0 when it ended as its mode asks.
+// MODE: run; run-split (collectives in split form where there is one); die-before (rank 2 kills
+// itself before it closes the last step); die-during (rank 2 kills itself inside its rule, in the
+// middle of the last step). Writes to OUT the weights as raw floats (run, run-split), or "SECONDS
+// MESSAGE": how long the failure took from the moment that all ranks had completed the step before,
+// and what it says. Exits with 0 when it ended as its mode asks.
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/costs.h"
 #include "tests/support/model.h"
 #include "weft/device.h"
 #include "weft/runtime.h"
@@ -38,16 +40,20 @@ int Main(int rank, int size, const std::string& store, const std::string& mode,
          const std::string& out) {
   auto device = CreateHostDevice();
   Check(device.status());
+  const bool run = mode == "run" || mode == "run-split";
   GlooTransportOptions transport_options;
   transport_options.rank = rank;
   transport_options.size = size;
   transport_options.store = store;
-  transport_options.deadline = mode == "run" ? absl::Seconds(120) : absl::Seconds(10);
+  transport_options.deadline = run ? absl::Seconds(120) : absl::Seconds(10);
   auto transport = CreateGlooTransport(transport_options);
   Check(transport.status());
   RuntimeOptions options;
   options.topology.grid = {2, size / 2};
   options.deadline = transport_options.deadline;
+  if (mode == "run-split") {
+    options.costs = testing::CostsWithForms(options.topology, testing::kAlwaysSplit);
+  }
   auto runtime = Runtime::Create(options, **device, **transport);
   Check(runtime.status());
 
@@ -86,7 +92,7 @@ int Main(int rank, int size, const std::string& store, const std::string& mode,
     if (status.ok()) status = (*runtime)->WaitForStep();
   }
   std::ofstream file(out, std::ios::binary);
-  if (mode != "run") {
+  if (!run) {
     if (status.ok()) Die("nothing failed");
     file << 1e-9 * static_cast<double>(clock.Now() - begin) << " " << status.message();
     return 0;

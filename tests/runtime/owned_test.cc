@@ -298,6 +298,24 @@ TEST(OwnedCalls, AStepHasItsPassesAndNoMore) {
   });
 }
 
+TEST(OwnedCalls, ABucketMayBeginWithAnEmptyMatrix) {
+  const ProcessGrid grid{1, 2};
+  // The large one makes the others small enough for a bucket.
+  const std::vector<testing::Shape> shapes = {{0, 9}, {12, 9}, {8, 5}, {128, 128}, {2, 9}, {8, 5}};
+  RunWorld({.grid = grid}, [&](testing::Rank rank) {
+    RankModel model(shapes, Layout::kOwned, GradientKind::kLocal, rank.rank, 2, kSeed);
+    auto runtime = Commit(OptionsFor(grid), rank, model, Layout::kOwned);
+    ASSERT_GE(runtime->plan().matrices[0].bucket, 0) << "nothing is tested";
+    ASSERT_TRUE(runtime->WaitForLayer(0).ok());
+    EXPECT_EQ(*runtime->Parameter(0), nullptr);
+    const void* weight = *runtime->Parameter(1);
+    EXPECT_EQ(std::memcmp(weight, model.weight(1).data(), 12 * 9 * sizeof(float)), 0);
+    for (const int layer : {1, 0}) SubmitLayer(*runtime, model, layer, 0);
+    ASSERT_TRUE(runtime->Step().ok());
+    EXPECT_TRUE(runtime->WaitForStep().ok());
+  });
+}
+
 TEST(OwnedCalls, TheOwnersFirstWeightMustBeThere) {
   const ProcessGrid grid{1, 2};
   RunWorld({.grid = grid}, [&](testing::Rank rank) {

@@ -315,6 +315,7 @@ class Trainer {
     const absl::Status status = Submit([](std::size_t) { return true; }, step);
     if (!status.ok()) return status;
     held_.clear();  // by Step()
+    next_use_ = 0;
     return runtime_->Step();
   }
 
@@ -359,9 +360,13 @@ class Trainer {
   }
 
   // Waits for the weights of a layer, compares them, and releases layers, this one or earlier ones.
-  absl::Status Visit(int use, int step) {
+  absl::Status Visit(int meant, int step) {
     const std::vector<Use>& uses = plan().uses;
-    const int layer = uses[use].layer;
+    const int layer = uses[meant].layer;
+    // After layers that were left out, a need may come to an earlier use than is meant.
+    int use = next_use_;
+    while (uses[use].layer != layer) ++use;
+    next_use_ = use + 1;
     const int held = plan().limits.keep_through_backward ? static_cast<int>(uses.size())
                                                          : plan().limits.inter_layers_ahead + 1;
     // Those whose place this one takes.
@@ -450,7 +455,8 @@ class Trainer {
   const std::unique_ptr<Runtime> runtime_;
   std::mt19937_64 random_;
   std::vector<bool> submitted_;
-  std::deque<int> held_;                  // uses, in their order
+  std::deque<int> held_;  // uses, in their order
+  int next_use_ = 0;
   std::vector<std::vector<float>> last_;  // Outcome::weights
   std::ostringstream wrong_;
 };

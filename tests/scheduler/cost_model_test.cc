@@ -4,12 +4,17 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "tests/scheduler/profiles.h"
+#include "tests/support/costs.h"
 #include "weft/plan.h"
+#include "weft/topology_preset.h"
 
 namespace weft {
 namespace {
@@ -204,6 +209,127 @@ TEST(OwnerSeconds, TakesTheCheapestBatches) {
   }
   // 2 + 2 + 1 (or 2 + 3) matrices for 5 + 5 + 4, and 1 + 1.
   EXPECT_EQ(OwnerSeconds(plan, tables), (std::vector<double>{0, 14 + 2}));
+}
+
+// A group of one has no collectives: nothing costs nothing in either form.
+TEST(ChooseForms, NeverSplitsForOneRank) {
+  const auto choose = [](const ProcessGrid& grid) {
+    Topology topology;
+    topology.grid = grid;
+    return ChooseForms(*testing::CostsWithForms(topology, testing::kAlwaysSplit));
+  };
+  EXPECT_EQ(choose({1, 1}), FormChoices());
+  EXPECT_EQ(choose({1, 4}), (FormChoices{{1, 1, -1}, {1, 1, -1}}));
+  EXPECT_EQ(choose({4, 1}), (FormChoices{{1, -1, 1}, {1, -1, 1}}));
+  EXPECT_EQ(choose({2, 2}), (FormChoices{{1, 1, 1}, {1, 1, 1}}));
+}
+
+TEST(ChooseForms, FollowsTheFits) {
+  Topology topology;
+  topology.grid = {1, 4};
+  topology.intra = {10, 1};
+  const auto from = [&](const LinkFit& direct, const LinkFit& part, const LinkFit& whole) {
+    CostProfile profile;
+    const auto add = [&](OpKind kind, const LinkFit& fit) {
+      profile.collectives.push_back({kind, GroupClass::kWorld, 4, fit, {}});
+    };
+    add(OpKind::kReduce, direct);
+    add(OpKind::kReduceScatter, part);
+    add(OpKind::kGather, whole);
+    add(OpKind::kBroadcast, direct);
+    add(OpKind::kScatter, part);
+    add(OpKind::kAllGather, whole);
+    const FormChoices choices = ChooseForms(CostModel(profile, topology));
+    EXPECT_EQ(choices.reduce_split_from, choices.broadcast_split_from);
+    // Nothing is measured inside the node, where the model has a pipeline of all ranks.
+    EXPECT_EQ(choices.reduce_split_from[1], -1);
+    return choices.reduce_split_from[0];
+  };
+  const LinkFit nanosecond_per_byte = {0, 1};
+  // 2^18 bytes take 262.1 us, of which 0.95 are 249.04 us.
+  EXPECT_EQ(from(nanosecond_per_byte, {200, 0}, {49, 0}), 1 << 18);
+  EXPECT_EQ(from(nanosecond_per_byte, {49, 0}, {200, 0}), 1 << 18);
+  EXPECT_EQ(from(nanosecond_per_byte, {200, 0}, {50, 0}), 1 << 19);
+  EXPECT_EQ(from(nanosecond_per_byte, {2000, 0}, {490, 0}), 1 << 22);
+  // A quarter of the time per byte in each part: a half of the bytes' time is gained.
+  EXPECT_EQ(from(nanosecond_per_byte, {100, 4}, {17, 4}), 1 << 18);
+  // Cheaper by less than a twentieth; and cheaper for small payloads alone.
+  EXPECT_EQ(from(nanosecond_per_byte, {0, 2}, {0, 2.1}), -1);
+  EXPECT_EQ(from({1000, 1}, {0, 1}, {0, 1}), -1);
+}
+
+TEST(ChooseForms, LinksThatTakeNoTimeGiveNoReason) {
+  Topology topology;
+  topology.grid = {2, 2};
+  EXPECT_EQ(ChooseForms(CostModel(topology)), FormChoices());
+}
+
+// In the model reductions and broadcasts are pipelines: the payload passes each link once, and two
+// parts can gain nothing.
+TEST(ChooseForms, PresetsTakeTheDirectForm) {
+  for (const TopologyPreset& preset : TopologyPresets()) {
+    for (const int nodes : {1, 2, 4}) {
+      EXPECT_EQ(ChooseForms(CostModel(*Preset(preset.name, nodes))), FormChoices())
+          << preset.name << ", nodes: " << nodes;
+    }
+  }
+}
+
+// One matrix of 4096 bytes, and one of 4092.
+PlanRequest TwoSizes(int nodes, int ranks_per_node, const FormChoices& forms) {
+  PlanRequest request =
+      testing::Request(Strategy::kOwner, nodes, ranks_per_node,
+                       {testing::Matrix("even", 32, 32), testing::Matrix("less", 33, 31)});
+  request.forms = ChooseForms(*testing::CostsWithForms(request.topology, forms));
+  return request;
+}
+
+TEST(ChooseForms, PlansSplitFromExactlyThatPayloadOn) {
+  // Reductions on both levels, broadcasts inside nodes alone.
+  const Plan plan = *BuildPlan(TwoSizes(2, 2, {{-1, 4096, 4096}, {-1, 4096, -1}}));
+  int rooted = 0;
+  for (const Op& op : plan.ops) {
+    const bool reduce = op.kind == OpKind::kReduce;
+    if (!reduce && op.kind != OpKind::kBroadcast) {
+      EXPECT_EQ(op.form, CollectiveForm::kDirect);
+      continue;
+    }
+    ++rooted;
+    const bool split = op.matrix == 0 && (reduce || op.lane == Lane::kIntra);
+    EXPECT_EQ(op.form, split ? CollectiveForm::kSplit : CollectiveForm::kDirect)
+        << Name(op.kind) << " of " << plan.matrices[op.matrix].name << " on " << Name(op.lane);
+  }
+  EXPECT_EQ(rooted, 8);
+}
+
+TEST(ChooseForms, ScratchIsCounted) {
+  using Scratch = std::array<std::int64_t, kLaneCount>;
+  const auto scratch = [](int nodes, int ranks_per_node, const FormChoices& forms) {
+    const Plan plan = *BuildPlan(TwoSizes(nodes, ranks_per_node, forms));
+    const Plan direct = *BuildPlan(TwoSizes(nodes, ranks_per_node, {}));
+    const Scratch first = BuffersOfRank(plan, 0).scratch;
+    std::int64_t most = 0;
+    for (int rank = 0; rank < nodes * ranks_per_node; ++rank) {
+      EXPECT_EQ(BuffersOfRank(plan, rank).scratch, first) << "rank " << rank;
+      std::int64_t sum = 0;
+      for (const std::int64_t bytes : first) sum += bytes;
+      EXPECT_EQ(CostOfRank(plan, rank).buffer_bytes, CostOfRank(direct, rank).buffer_bytes + sum);
+      most = std::max(most, CostOfRank(plan, rank).buffer_bytes);
+    }
+    EXPECT_EQ(plan.limits.buffer_bytes, most);
+    return first;
+  };
+  const auto lanes = [](std::int64_t intra, std::int64_t inter) {
+    Scratch bytes = {};
+    bytes[static_cast<int>(Lane::kIntra)] = intra;
+    bytes[static_cast<int>(Lane::kInter)] = inter;
+    return bytes;
+  };
+  EXPECT_EQ(scratch(1, 3, {}), lanes(0, 0));
+  // A third of 1024 numbers, rounded up; of 1023 it is less.
+  EXPECT_EQ(scratch(1, 3, testing::kAlwaysSplit), lanes(342 * 4, 0));
+  EXPECT_EQ(scratch(2, 4, testing::kAlwaysSplit), lanes(256 * 4, 512 * 4));
+  EXPECT_EQ(scratch(2, 4, {{-1, -1, -1}, {-1, -1, 0}}), lanes(0, 512 * 4));
 }
 
 }  // namespace
