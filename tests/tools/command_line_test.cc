@@ -75,6 +75,7 @@ TEST_F(CommandLine, RefusesOptionValues) {
   RunRefused({"--dtype", "f16"}, "--dtype \"f16\" is neither f32 nor bf16");
   RunRefused({"--transport", "pigeon"}, "--transport \"pigeon\"");
   RunRefused({"--owner-solver", "oracle"}, "'oracle' is unknown; it must be heuristic or milp");
+  RunRefused({"--pass-through", "some"}, "'some' is unknown; it must be never, auto or always");
   RunRefused({"--owner-seconds", "-1"}, "--owner-seconds must be 0 or a positive number");
   RunRefused({"--owner-seconds", "nan"}, "--owner-seconds");
   RunRefused({"--scale", "large"}, "--scale \"large\"");
@@ -395,6 +396,17 @@ TEST_F(CommandLine, PlanSaysHowGoodOwnersAre) {
   simple.insert(simple.end(), {"--owner-solver", "heuristic"});
   EXPECT_THAT(Weft(simple).out, HasSubstr(", gap 33.3 %, LPT "));
   EXPECT_THAT(Weft({"plan", manifest}).out, Not(HasSubstr("owners: ")));
+}
+
+TEST_F(CommandLine, PlanPassesTensorsThrough) {
+  const auto plan = [&](const std::string& which) {
+    return Weft({"plan", model_, "--nodes", "2", "--all", "--pass-through", which}).out;
+  };
+  EXPECT_THAT(plan("always"), ContainsRegex("h\\.0\\.square .* all .* "
+                                            "pass-through: all-reduce, NS on every rank"));
+  // Links that cost nothing leave nothing to be saved.
+  EXPECT_THAT(plan("auto"), Not(HasSubstr("pass-through: ")));
+  EXPECT_EQ(plan("auto"), plan("never"));
 }
 
 // Tensors are shown as the file has them, under one name of their rule.
