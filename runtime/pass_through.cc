@@ -50,15 +50,15 @@ class Chooser {
     }
   }
 
+  // Only what is small enough for a bucket: repeated NS of larger ones would keep every device busy
+  // with what one could do behind the trainer's own work.
   bool Pays(const MatrixSpec& spec, const OwnedWork& work) {
+    if (BytesOf(spec) > bucket_bytes_) return false;
     const auto [place, is_new] = known_.emplace(
         std::tuple(WorkKey(work), BucketKey(spec), spec.rows, spec.cols, spec.shard_rows), false);
     if (is_new) {
       Company company;
-      if (BytesOf(spec) <= bucket_bytes_) {
-        company.bucket_bytes =
-            static_cast<double>(std::min(bucket_bytes_, small_[BucketKey(spec)]));
-      }
+      company.bucket_bytes = static_cast<double>(std::min(bucket_bytes_, small_[BucketKey(spec)]));
       company.alike = alike_[WorkKey(work)];
       place->second = ComparePassThrough(model_, Outline(spec), work, company).Pays();
     }

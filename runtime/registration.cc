@@ -406,6 +406,10 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "non_finite", View(Name(options.non_finite)));
   Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));
   Add(fields, "trace", Text(options.trace));
+  const FormChoices forms =
+      ChooseForms(options.costs != nullptr ? *options.costs : CostModel(options.topology));
+  Add(fields, "reductions split from", List(forms.reduce_split_from, absl::AlphaNumFormatter()));
+  Add(fields, "broadcasts split from", List(forms.broadcast_split_from, absl::AlphaNumFormatter()));
   std::vector<std::string> lines = {absl::StrJoin(fields, separator)};
   const std::vector<std::string> costs = CostTexts(specs, options);
   // What is wrong with the specs is for MakePlanRequest() to say.

@@ -92,8 +92,11 @@ void UseBuilder::EmitVisit(int visit) {
     for (int v = 0; v < limits.inter_layers_ahead; ++v) FetchLayer(v, Lane::kInter, -1);
     for (int v = 0; v < limits.intra_layers_ahead; ++v) FetchLayer(v, Lane::kIntra, -1);
   }
+  // What is needed first goes first, where only one collective may be under way.
+  const bool later = limits.intra_layers_ahead < limits.inter_layers_ahead;
+  if (later) FetchLayer(visit + limits.intra_layers_ahead, Lane::kIntra, visit);
   FetchLayer(visit + limits.inter_layers_ahead, Lane::kInter, visit);
-  FetchLayer(visit + limits.intra_layers_ahead, Lane::kIntra, visit);
+  if (!later) FetchLayer(visit + limits.intra_layers_ahead, Lane::kIntra, visit);
   for (std::int32_t m : layers_[visits_[visit].layer].travellers) builder_.Use(m, visit);
 }
 

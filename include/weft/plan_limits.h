@@ -54,8 +54,9 @@ struct PlanLimits {
   // Layout owned: bytes of fetched weights that a rank may hold; fewer layers are fetched ahead to
   // keep to it. 0: any number.
   std::int64_t fetched_bytes = 0;
-  // Bytes of buffers on any one rank: everything that Weft allocates for a plan but optimizer state
-  // and owned weights. In a request 0 means as many as the plan needs; a plan states how many.
+  // Bytes of buffers on any one rank: everything that Weft allocates for a plan but optimizer state,
+  // owned weights and NS's workspace. In a request 0 means as many as the plan needs; a plan states
+  // how many.
   std::int64_t buffer_bytes = 0;
 
   friend bool operator==(const PlanLimits&, const PlanLimits&) = default;

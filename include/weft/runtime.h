@@ -145,8 +145,8 @@ absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
 
 // One rank's runtime. Calls come from one thread (the trainer's: its collectives and Weft's must be
 // issued from one place), except where marked thread-safe. Calls that may block on a peer: those
-// named Wait*, those marked collective, the destructor, and Submit() and Step() where two earlier
-// steps, or the matrix's last reduction, are still under way.
+// named Wait*, those marked collective, the destructor, and Submit(), Step() and ParameterNeeded()
+// where two earlier steps, or the matrix's last reduction, are still under way.
 //
 // After a failure (a peer lost, a deadline, a rule's error) the runtime is dead: every job still
 // under way, and every call after this rank has learned of it, returns that failure. What it caught

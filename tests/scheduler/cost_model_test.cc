@@ -14,6 +14,7 @@
 #include "tests/scheduler/profiles.h"
 #include "tests/support/costs.h"
 #include "weft/plan.h"
+#include "weft/plan_cost.h"
 #include "weft/topology_preset.h"
 
 namespace weft {
