@@ -204,10 +204,11 @@ class Runtime {
   // Layout owned: the weights of `layer` are here (Parameter()) from now on, also before the first
   // step, until ParameterReleased(), and those of later layers are on their way. A step has
   // limits.passes forward passes over the layers, in order of registration, each followed by a
-  // backward one in the opposite order; every pass may leave layers out. A layer that is needed
-  // again is released. FailedPrecondition where the step has no further pass, and while what comes
-  // first in plan order is missing: the gradients of later layers in the last backward pass, and
-  // the release of layers whose place this one takes; the call may be repeated when it has come.
+  // backward one in the opposite order; every pass may leave layers out: a need is taken for the
+  // first that the step still has of the layer. A layer that is needed again is released.
+  // FailedPrecondition where the step has no further pass, and while what comes first in plan order
+  // is missing: the gradients of later layers in the last backward pass, and the release of layers
+  // whose place this one takes; the call may be repeated when it has come.
   virtual absl::Status ParameterNeeded(int layer, Stream& stream) = 0;
   // The same for a trainer that computes on the host: blocks until then. The step's error, if any.
   virtual absl::Status WaitForLayer(int layer) = 0;
