@@ -105,7 +105,8 @@ absl::StatusOr<std::unique_ptr<Memory>> Memory::Create(Device& device, const Pla
   }
   for (int lane = 0; lane < kLaneCount; ++lane) {
     if (layout.scratch[lane] == 0) continue;
-    WEFT_ASSIGN_OR_RETURN(Buffer * buffer, allocate(plan.matrices[0].name, layout.scratch[lane]));
+    WEFT_ASSIGN_OR_RETURN(Buffer * buffer,
+                          allocate("(parts of collectives)", layout.scratch[lane]));
     memory->scratch_[lane] = buffer->data();
   }
   for (const auto& lane : plan.lanes[rank]) {

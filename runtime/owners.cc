@@ -60,11 +60,17 @@ absl::StatusOr<Solved> Unpack(const std::string& text, std::size_t matrices) {
 
 absl::StatusOr<Plan> BuildWithOwners(PlanRequest request, const RuntimeOptions& options,
                                      const Clock& clock, int rank, Communicators* communicators) {
+  const auto agreed = [&](absl::StatusOr<Plan> plan) -> absl::StatusOr<Plan> {
+    if (communicators != nullptr) {
+      WEFT_RETURN_IF_ERROR(communicators->Agree(plan.status(), "plan"));
+    }
+    return plan;
+  };
   const bool owners_matter =
       request.strategy == Strategy::kOwner && request.topology.grid.size() > 1;
   const bool given = !request.ownership.owners.empty();
   if (given || options.owner_solver == OwnerSolver::kHeuristic || !owners_matter) {
-    return BuildPlan(request);
+    return agreed(BuildPlan(request));
   }
   absl::StatusOr<Solved> solved = Solved{};
   if (rank == 0) solved = Solve(request, options, clock);
@@ -74,11 +80,11 @@ absl::StatusOr<Plan> BuildWithOwners(PlanRequest request, const RuntimeOptions& 
                           communicators->ExchangeText(rank == 0 ? Pack(*solved) : "", "owners"));
     solved = Unpack(texts[0], request.matrices.size());
   }
-  WEFT_RETURN_IF_ERROR(solved.status());
+  if (!solved.ok()) return agreed(solved.status());
   request.ownership.owners = std::move(solved->owners);
-  WEFT_ASSIGN_OR_RETURN(Plan plan, BuildPlan(request));
-  plan.owner_report = solved->report;
-  return plan;
+  absl::StatusOr<Plan> plan = BuildPlan(request);
+  if (plan.ok()) plan->owner_report = solved->report;
+  return agreed(std::move(plan));
 }
 
 }  // namespace weft::runtime

@@ -164,6 +164,12 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   if (options.ownership.state_bytes_cap < 0) {
     return absl::InvalidArgumentError("ownership.state_bytes_cap must not be negative");
   }
+  if (options.costs != nullptr && options.costs->topology().grid != options.topology.grid) {
+    const ProcessGrid& grid = options.costs->topology().grid;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "costs are for a grid of ", grid.nodes, " x ", grid.ranks_per_node, ", the topology is ",
+        options.topology.grid.nodes, " x ", options.topology.grid.ranks_per_node));
+  }
   const double factor = options.ownership.inter_group_factor;
   if (!std::isfinite(factor) || (factor != 0 && factor < 1)) {
     return absl::InvalidArgumentError(
@@ -303,8 +309,9 @@ std::vector<std::string> CostTexts(const std::vector<MatrixSpec>& specs,
   for (std::size_t i = 0; i < std::min(specs.size(), ownership.matrix_table.size()); ++i) {
     const std::int32_t table = ownership.matrix_table[i];
     if (table < 0 || table >= static_cast<std::int32_t>(ownership.batch_costs.size())) continue;
-    texts[i] = List(ownership.batch_costs[table],
-                    [](std::string* out, double cost) { absl::StrAppend(out, Exact(cost)); });
+    texts[i] = absl::StrCat("table ", table, " ");
+    texts[i] += List(ownership.batch_costs[table],
+                     [](std::string* out, double cost) { absl::StrAppend(out, Exact(cost)); });
   }
   return texts;
 }
@@ -350,6 +357,10 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
       const auto run =
           std::find_if(runs.begin(), runs.end(), [&](const auto* known) { return *known == ns; });
       matrix.ns_run = static_cast<std::int32_t>(run - runs.begin());
+      // Blocks and padding keep a matrix out of every batch.
+      if (!spec.row_blocks.empty() || spec.padding_rows > 0) {
+        matrix.ns_run = -1 - static_cast<std::int32_t>(request.matrices.size());
+      }
       if (run == runs.end()) runs.push_back(&ns);
       const std::string& warning = advisor.Warning(ns);
       if (!warning.empty()) matrix.warnings.push_back(warning);

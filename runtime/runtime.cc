@@ -198,8 +198,9 @@ absl::Status RuntimeImpl::Prepare() {
 absl::Status RuntimeImpl::TryCommit() {
   WEFT_ASSIGN_OR_RETURN(communicators_, Communicators::Create(options_.name, device_, transport_));
   WEFT_RETURN_IF_ERROR(CompareWithPeers());
-  WEFT_ASSIGN_OR_RETURN(PlanRequest request, MakePlanRequest(specs_, options_));
-  WEFT_ASSIGN_OR_RETURN(plan_, BuildWithOwners(std::move(request), options_, device_.clock(),
+  absl::StatusOr<PlanRequest> request = MakePlanRequest(specs_, options_);
+  WEFT_RETURN_IF_ERROR(communicators_->Agree(request.status(), "plan"));
+  WEFT_ASSIGN_OR_RETURN(plan_, BuildWithOwners(*std::move(request), options_, device_.clock(),
                                                transport_.rank(), communicators_.get()));
   const auto fingerprint = static_cast<std::int64_t>(Fingerprint(plan_));
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> fingerprints,
@@ -369,7 +370,7 @@ absl::Status RuntimeImpl::Step(Stream* caller) {
 absl::Status RuntimeImpl::Progress() {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   HostTimer timer(*recorder_, device_.clock(), executor_->step());
-  executor_->IssueReady();
+  if (executor_->MayIssue()) executor_->IssueReady();
   return executor_->failure();
 }
 
@@ -400,9 +401,9 @@ absl::Status RuntimeImpl::ParameterNeeded(int layer, Stream& stream) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
   auto span = std::make_shared<std::pair<Nanos, Nanos>>();
   stream.RecordTime(&span->first);
-  WEFT_RETURN_IF_ERROR(NeedOwned(layer, &stream));
+  const absl::Status needed = NeedOwned(layer, &stream);
   for (const MatrixId matrix : *matrices) {
-    if (executor_->step() == 0 || specs_[matrix].layout == Layout::kOwned) continue;
+    if (!needed.ok() || executor_->step() == 0 || specs_[matrix].layout == Layout::kOwned) continue;
     executor_->WaitDelivered(matrix, stream);
   }
   stream.RecordTime(&span->second);
@@ -410,7 +411,7 @@ absl::Status RuntimeImpl::ParameterNeeded(int layer, Stream& stream) {
   stream.EnqueueAlways(
       [span, recorder = recorder_, step = std::max<std::int64_t>(executor_->step() - 1, 0)](
           const absl::Status&) { recorder->AddWait(step, span->first, span->second); });
-  return absl::OkStatus();
+  return needed;
 }
 
 absl::Status RuntimeImpl::ParameterReleased(int layer, Stream* stream) {
@@ -543,7 +544,8 @@ void RuntimeImpl::Shutdown() {
     (void)executor_->WaitForStep(executor_->step() - 1);
   }
   if (executor_->failure().ok() && !plan_.uses.empty()) {
-    // Peers may be waiting for weights that are fetched ahead: all ranks see to the same ones.
+    // Peers may be waiting for weights that are fetched ahead: all ranks see to those of the first
+    // layers. What one rank alone has asked for ends with its peers, or at the deadline.
     executor_->IssueReady();
     executor_->Drain();
   }

@@ -107,7 +107,10 @@ void UseBuilder::EmitForward() {
 
 void UseBuilder::EmitBackwardUpTo(std::int32_t m) {
   const PlanMatrix& matrix = plan_.matrices[m];
-  if (matrix.layout != Layout::kOwned) return;
+  // Of another layout, it may share a layer with owned ones; its gradient comes behind their use.
+  const bool known = std::any_of(layers_.begin(), layers_.end(),
+                                 [&](const Layer& layer) { return layer.number == matrix.layer; });
+  if (!known) return;
   const auto visits = static_cast<int>(visits_.size());
   const auto passed = [&] {
     for (int v = visits - static_cast<int>(layers_.size()); v < next_; ++v) {

@@ -20,6 +20,10 @@ bool InRange(std::int64_t index, std::size_t size) {
 
 absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
   const int ranks = plan.topology.grid.size();
+  if (matrix.dtype > DType::kBF16 || matrix.layout > Layout::kOwned ||
+      matrix.gradient > GradientKind::kReduced || matrix.rule > RuleKind::kCustom) {
+    return InvalidPlan("matrix '", matrix.name, "' has a field that names nothing");
+  }
   if (matrix.rows < 0 || matrix.cols < 0 || TooLarge(matrix.rows, matrix.cols)) {
     return InvalidPlan("matrix '", matrix.name, "' has a negative or too large shape");
   }
@@ -183,6 +187,9 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if (fetches && (verdict || plan.matrices[op.matrix].layout != Layout::kOwned)) {
     return InvalidPlan(what, " is for the trainer's use, but its matrix is not owned");
   }
+  if (op.kind == OpKind::kBroadcast && op.source != op.target) {
+    return InvalidPlan(what, " must leave what it sends where it lies");
+  }
   const bool may_split = op.kind == OpKind::kReduce || op.kind == OpKind::kBroadcast;
   const bool may_be_cut =
       (may_split && op.form == CollectiveForm::kDirect) || op.kind == OpKind::kAllReduce;
@@ -207,6 +214,11 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
 }  // namespace
 
 absl::Status CheckStructure(const Plan& plan) {
+  const PlanLimits& limits = plan.limits;
+  if (plan.buffers < 0 || plan.strategy > Strategy::kOwner || limits.collectives_in_flight < 1 ||
+      limits.collectives_in_flight > 2 || limits.buffers_in_turn < 1 || limits.passes < 1) {
+    return InvalidPlan("its strategy, limits or number of buffers name nothing");
+  }
   const ProcessGrid& grid = plan.topology.grid;
   if (!Validate(plan.topology).ok() || plan.lanes.size() != static_cast<std::size_t>(grid.size())) {
     return InvalidPlan("it has lanes for ", plan.lanes.size(), " ranks on a grid of ", grid.nodes,

@@ -57,7 +57,9 @@ class MatrixUpdate {
     const bool same =
         piece_ == 0 || (visited.kind == last_->kind && visited.group == last_->group &&
                         visited.source == last_->source && visited.target == last_->target &&
-                        visited.pieces == last_->pieces);
+                        visited.pieces == last_->pieces && visited.root == last_->root &&
+                        visited.lane == last_->lane && visited.trigger == last_->trigger &&
+                        visited.stage == last_->stage && visited.use == last_->use);
     if (visited.piece != piece_ || !same) {
       return InvalidPlan(DescribeOp(plan_, index), " is piece ", visited.piece, " of ",
                          visited.pieces, " where piece ", piece_, " is due");

@@ -169,7 +169,9 @@ struct PlanMatrix {
   std::int64_t cols = 0;
   DType dtype = DType::kF32;  // of weight and gradient
   Layout layout = Layout::kReplicated;
-  std::int32_t layer = 0;  // layout owned: the layer that uses it
+  // The layer that uses it. Owned weights are fetched by it, and gradients of all layouts come when
+  // the last backward pass has been through the owned weights of their layer.
+  std::int32_t layer = 0;
   GradientKind gradient = GradientKind::kLocal;
   RuleKind rule = RuleKind::kMuon;
   // Bytes of fp32 state that the rule keeps per element it works on (Muon 4, AdamW 8).

@@ -37,9 +37,10 @@ struct PlanLimits {
   // Small matrices that have one owner, or that every rank updates, travel together while their
   // payload is at most this; 0: each on its own.
   std::int64_t bucket_bytes = 256 << 10;
-  // Payload of a reduction or broadcast in direct form above which it is cut into equal pieces:
-  // what is published behind it takes turns with them, so that none holds a lane for longer than
-  // these bytes take. 0: never.
+  // Payload of a reduction or broadcast in direct form above which it is cut into equal pieces, at
+  // most 1024. What is published behind a matrix takes turns with its pieces, so that it waits for
+  // one of them and not for all; pieces of a reduction, whose jobs come one by one, and of a
+  // fetched weight stand one behind the other. 0: never.
   std::int64_t piece_bytes = 0;
   // Layout owned: how many layers before a layer is needed its broadcast between nodes may begin,
   // and that inside nodes (at most as many; on grids of one level only the first counts). Layers
@@ -54,9 +55,9 @@ struct PlanLimits {
   // Layout owned: bytes of fetched weights that a rank may hold; fewer layers are fetched ahead to
   // keep to it. 0: any number.
   std::int64_t fetched_bytes = 0;
-  // Bytes of buffers on any one rank: everything that Weft allocates for a plan but optimizer state,
-  // owned weights and NS's workspace. In a request 0 means as many as the plan needs; a plan states
-  // how many.
+  // Bytes of buffers on any one rank: everything that Weft allocates for a plan but optimizer
+  // state, owned weights and NS's workspace. In a request 0 means as many as the plan needs; a plan
+  // states how many.
   std::int64_t buffer_bytes = 0;
 
   friend bool operator==(const PlanLimits&, const PlanLimits&) = default;

@@ -118,7 +118,8 @@ struct RuntimeOptions {
   // Matrices that scheduling cannot help; see there.
   PassThrough pass_through = PassThrough::kWhereItPays;
   // What NS and collectives cost: owners are balanced by it, matrices are passed through and NS
-  // runs in batches where it says that they pay. Null: the analytic model for `topology`. It tells
+  // runs in batches where it says that they pay. Its grid is that of
+  // `topology`. Null: the analytic model for `topology`. It tells
   // all ranks the same, or Commit() fails.
   std::shared_ptr<const CostModel> costs;
   MissingGradient missing_gradient = MissingGradient::kError;

@@ -59,7 +59,8 @@ inline constexpr int kMostRanks = 65536;
 // to 1e8 us, bandwidths be 0 or lie in 1e-4 to 1e9 GB/s.
 absl::Status Validate(const Topology& topology);
 
-// A part of a node that the traffic of several ranks shares: what a schedule has one token for.
+// A part of a node that the traffic of several ranks shares: what costs and emulated
+// links take for one queue.
 struct SharedResource {
   enum class Kind : std::uint8_t { kRootComplex, kNic };
   Kind kind = Kind::kNic;

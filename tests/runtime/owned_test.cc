@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -277,6 +278,86 @@ TEST(OwnedCalls, OutOfPlaceAreRefusedInOneSentence) {
                 AllOf(HasSubstr("layer 2"), HasSubstr("not issued")));
     ASSERT_TRUE(runtime->ParameterReleased(0).ok());
     EXPECT_TRUE(runtime->WaitForLayer(2).ok());
+    for (int layer = kLayers - 1; layer >= 0; --layer) SubmitLayer(*runtime, model, layer, 0);
+    ASSERT_TRUE(runtime->Step().ok());
+    EXPECT_TRUE(runtime->WaitForStep().ok());
+  });
+}
+
+// Registered behind the owned ones, as parameter groups are, or beside them.
+TEST(OwnedCalls, MatricesOfOtherLayoutsDoNotHoldBackWhatTheirLayersNeed) {
+  for (const bool behind : {false, true}) {
+    const ProcessGrid grid{2, 2};
+    RunWorld({.grid = grid}, [&](testing::Rank rank) {
+      std::vector<testing::ModelMatrix> matrices;
+      std::vector<int> layers;
+      const auto add = [&](int layer, Layout layout) {
+        matrices.push_back({{6, 5}, layout});
+        layers.push_back(layer);
+      };
+      for (int layer = 0; layer < kLayers; ++layer) {
+        add(layer, Layout::kOwned);
+        if (!behind) add(layer, Layout::kReplicated);
+      }
+      for (int layer = 0; behind && layer < kLayers; ++layer) add(layer, Layout::kReplicated);
+      RankModel model(matrices, rank.rank, grid.size(), kSeed);
+      RuntimeOptions options = OptionsFor(grid);
+      options.limits = Ahead(0, 0);
+      options.limits.bucket_bytes = 0;
+      auto runtime = *Runtime::Create(options, rank.device, rank.transport);
+      for (std::size_t m = 0; m < model.size(); ++m) {
+        MatrixSpec spec = model.Spec(m, MuonOptions{});
+        spec.layer = layers[m];
+        ASSERT_TRUE(runtime->AddMatrix(spec).ok());
+      }
+      const absl::Status committed = runtime->Commit();
+      ASSERT_TRUE(committed.ok()) << committed;
+      for (int step = 0; step < 3; ++step) {
+        for (int layer = 0; layer < kLayers; ++layer) {
+          ASSERT_TRUE(runtime->WaitForLayer(layer).ok());
+          ASSERT_TRUE(runtime->ParameterReleased(layer).ok());
+        }
+        for (int layer = kLayers - 1; layer >= 0; --layer) {
+          const absl::Status needed = runtime->WaitForLayer(layer);
+          ASSERT_TRUE(needed.ok()) << needed;
+          for (std::size_t m = 0; m < model.size(); ++m) {
+            if (layers[m] != layer) continue;
+            const std::vector<float> gradient = model.Gradient(m, step);
+            ASSERT_TRUE(
+                runtime->Submit({.matrix = static_cast<MatrixId>(m), .gradient = gradient.data()})
+                    .ok());
+          }
+          ASSERT_TRUE(runtime->ParameterReleased(layer).ok());
+        }
+        ASSERT_TRUE(runtime->Step().ok());
+      }
+      EXPECT_TRUE(runtime->WaitForStep().ok());
+    });
+  }
+}
+
+// The refused call has enqueued on the stream what must not outlive it.
+TEST(OwnedCalls, ARefusedNeedLeavesItsStreamSound) {
+  const ProcessGrid grid{1, 2};
+  RunWorld({.grid = grid}, [&](testing::Rank rank) {
+    RankModel model(Shapes(), Layout::kOwned, GradientKind::kLocal, rank.rank, 2, kSeed);
+    RuntimeOptions options = OptionsFor(grid);
+    options.limits = Ahead(0, 0);
+    auto runtime = Commit(options, rank, model, Layout::kOwned);
+    const std::unique_ptr<Stream> gate = rank.device.CreateStream("gate");
+    const std::unique_ptr<Stream> stream = rank.device.CreateStream("blocked");
+    const std::unique_ptr<Event> open = rank.device.CreateEvent();
+    std::promise<void> opened;
+    gate->Enqueue([future = std::make_shared<std::future<void>>(opened.get_future())] {
+      future->wait();
+      return absl::OkStatus();
+    });
+    gate->Record(*open);
+    ASSERT_TRUE(runtime->WaitForLayer(0).ok());
+    stream->Wait(*open);
+    EXPECT_EQ(runtime->ParameterNeeded(1, *stream).code(), absl::StatusCode::kFailedPrecondition);
+    opened.set_value();
+    EXPECT_TRUE(stream->Synchronize(absl::Seconds(120)).ok());
     for (int layer = kLayers - 1; layer >= 0; --layer) SubmitLayer(*runtime, model, layer, 0);
     ASSERT_TRUE(runtime->Step().ok());
     EXPECT_TRUE(runtime->WaitForStep().ok());

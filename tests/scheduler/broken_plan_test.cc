@@ -267,6 +267,22 @@ TEST(BrokenPlan, RootOutsideTheGroupIsRefused) {
   EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("root at place 2 of 2"), HasSubstr("'inter 1'")));
 }
 
+TEST(BrokenPlan, PiecesOfOneBroadcastComeFromOneRank) {
+  PlanRequest request = Request(Strategy::kOwner, 1, 2, {Matrix("w", 8, 4), Matrix("v", 8, 4)});
+  request.limits.piece_bytes = 64;
+  absl::StatusOr<Plan> plan = BuildPlan(request);
+  ASSERT_EQ(plan.status(), absl::OkStatus());
+  const std::int32_t first = Find(*plan, [](const Op& o) {
+    return o.kind == OpKind::kBroadcast && o.piece == 0 && o.pieces == 2;
+  });
+  Plan elsewhere = *plan;
+  elsewhere.ops[first].root = 1 - elsewhere.ops[first].root;
+  EXPECT_NE(Refusal(elsewhere), "");
+  Plan missing = *plan;
+  Drop(missing, first + 1);
+  EXPECT_THAT(Refusal(missing), HasSubstr("piece"));
+}
+
 TEST(BrokenPlan, WrongBytesAreRefused) {
   Plan plan = OwnerPlan();
   plan.ops[0].bytes += 4;

@@ -141,6 +141,11 @@ absl::StatusOr<Session> PrepareRun(const Options& options) {
   session.options = options;
   WEFT_ASSIGN_OR_RETURN(session.settings, SettingsOf(options));
   WEFT_RETURN_IF_ERROR(CheckRankOptions(options, session.settings.runtime.topology));
+  if (session.settings.layout == Layout::kOwned) {
+    return absl::InvalidArgumentError(
+        "--layout owned is for trainers whose layers ask for their weights; a run has none "
+        "(weft plan shows its plan)");
+  }
   session.settings.runtime.deadline = absl::Seconds(options.deadline);
   session.settings.runtime.trace = !options.trace.empty();
   WEFT_ASSIGN_OR_RETURN(session.model, LoadModel(options.model));
