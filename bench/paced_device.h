@@ -1,7 +1,7 @@
 // A host device whose products last as long as on a given device: they are computed, and the rest
 // of their time is waited for, which needs no core. All work that is given a duration shares the
-// device: that of the streams of highest priority goes first, in equal parts; or all in equal parts,
-// as on a device that knows no priorities.
+// device: that of the streams of highest priority goes first, in equal parts; or all in equal
+// parts, as on a device that knows no priorities.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // How long the plan of a whole world takes, with its proof, how much memory, and how long that of
-// one rank: 4,096 matrices on 1,024 ranks unless told otherwise. One strategy and layout per run, since memory is the process's
-// peak.
+// one rank: 4,096 matrices on 1,024 ranks unless told otherwise. One strategy and layout per run,
+// since memory is the process's peak.
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>

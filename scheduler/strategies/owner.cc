@@ -20,8 +20,8 @@ class Owner final : public Path {
                                                                             : "reduce, ";
     return absl::StrCat("owner ", matrix.owner, ": ", collect, RuleWork(matrix), ", ",
                         matrix.layout == Layout::kOwned ? "broadcast when needed"
-                        : Sharded(matrix)              ? "scatter"
-                                                       : "broadcast");
+                        : Sharded(matrix)               ? "scatter"
+                                                        : "broadcast");
   }
 
   void Reduce(PlanBuilder& plan, std::int32_t m) const override {
