@@ -390,7 +390,7 @@ absl::Status RuntimeImpl::NeedOwned(int layer, Stream* stream) {
   if (need.released >= 0) executor_->Release(need.released, stream);
   for (const std::int32_t use : need.skipped) executor_->Skip(use);
   const Nanos begin = device_.clock().Now();
-  const absl::Status status = executor_->Need(need.use, stream);
+  absl::Status status = executor_->Need(need.use, stream);
   if (stream == nullptr) timer.Blocked(device_.clock().Now() - begin);
   if (status.ok()) passes_->Grant(need.use);
   return status;
@@ -401,7 +401,7 @@ absl::Status RuntimeImpl::ParameterNeeded(int layer, Stream& stream) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
   auto span = std::make_shared<std::pair<Nanos, Nanos>>();
   stream.RecordTime(&span->first);
-  const absl::Status needed = NeedOwned(layer, &stream);
+  absl::Status needed = NeedOwned(layer, &stream);
   for (const MatrixId matrix : *matrices) {
     if (!needed.ok() || executor_->step() == 0 || specs_[matrix].layout == Layout::kOwned) continue;
     executor_->WaitDelivered(matrix, stream);

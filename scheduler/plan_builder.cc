@@ -36,6 +36,7 @@ std::int32_t PlanBuilder::World() {
 std::int32_t PlanBuilder::Intra() {
   if (intra_ >= 0) return intra_;
   std::vector<std::vector<int>> nodes;
+  nodes.reserve(grid().nodes);
   for (int node = 0; node < grid().nodes; ++node) nodes.push_back(grid().Intra(node));
   return Add(intra_, "intra", std::move(nodes));
 }
@@ -127,6 +128,7 @@ void PlanBuilder::Interleave(std::size_t first) {
   std::stable_sort(places.begin(), places.end(),
                    [](const Turn& a, const Turn& b) { return a.turn < b.turn; });
   std::vector<Op> ops;
+  ops.reserve(places.size());
   for (const Turn& place : places) ops.push_back(std::move(plan_.ops[place.op]));
   std::move(ops.begin(), ops.end(), plan_.ops.begin() + static_cast<std::ptrdiff_t>(first));
 }
