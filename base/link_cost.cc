@@ -1,5 +1,7 @@
 #include "base/link_cost.h"
 
+#include <algorithm>
+
 namespace weft::base {
 
 double CollectiveSeconds(Pattern pattern, int ranks, double bytes, const Link& link) {
@@ -12,6 +14,7 @@ double CollectiveSeconds(Pattern pattern, int ranks, double bytes, const Link& l
     case Pattern::kRooted:
       return hops * latency + transfer;
     case Pattern::kScattered:
+    case Pattern::kParts:
       return hops * latency + transfer * hops / ranks;
     case Pattern::kAllReduce:
       return 2 * (hops * latency + transfer * hops / ranks);
@@ -19,6 +22,20 @@ double CollectiveSeconds(Pattern pattern, int ranks, double bytes, const Link& l
       return hops * latency;
   }
   return 0;
+}
+
+int RootComplexPasses(Pattern pattern, int ring_passes, int ranks) {
+  switch (pattern) {
+    case Pattern::kParts:
+      return 1;
+    case Pattern::kRooted:
+      return std::min(ring_passes, ranks - 1);  // the chain is not closed
+    case Pattern::kScattered:
+    case Pattern::kAllReduce:
+    case Pattern::kBarrier:
+      break;
+  }
+  return ring_passes;
 }
 
 }  // namespace weft::base

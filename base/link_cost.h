@@ -11,7 +11,8 @@ namespace weft::base {
 
 enum class Pattern : std::uint8_t {
   kRooted,     // broadcast, reduce: the payload crosses each link once, pipelined
-  kScattered,  // all-gather, reduce-scatter, gather, scatter: (n - 1) / n of the payload
+  kScattered,  // all-gather, reduce-scatter: (n - 1) / n of the payload
+  kParts,      // gather, scatter: the same, each part to or from the root
   kAllReduce,  // reduce-scatter and all-gather
   kBarrier,    // latency only
 };
@@ -19,5 +20,9 @@ enum class Pattern : std::uint8_t {
 // Seconds for `ranks` members and a payload of `bytes` (the whole vector, not one rank's share).
 // 0 for a group of one or a link that is infinitely fast.
 double CollectiveSeconds(Pattern pattern, int ranks, double bytes, const Link& link);
+
+// How often a payload passes a root complex that a ring around the members passes `ring_passes`
+// times (docs/adr/0009).
+int RootComplexPasses(Pattern pattern, int ring_passes, int ranks);
 
 }  // namespace weft::base

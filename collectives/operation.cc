@@ -118,9 +118,10 @@ base::Pattern PatternOf(OpKind kind) {
       return base::Pattern::kRooted;
     case OpKind::kAllGather:
     case OpKind::kReduceScatter:
+      return base::Pattern::kScattered;
     case OpKind::kGather:
     case OpKind::kScatter:
-      return base::Pattern::kScattered;
+      return base::Pattern::kParts;
     case OpKind::kBarrier:
       return base::Pattern::kBarrier;
   }

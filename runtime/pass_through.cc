@@ -7,9 +7,6 @@
 #include <tuple>
 #include <variant>
 
-#include "base/status_macros.h"
-#include "weft/work.h"
-
 namespace weft::runtime {
 namespace {
 
@@ -39,10 +36,9 @@ auto BucketKey(const MatrixSpec& spec) {
 // Asks once for matrices that are alike: models have many matrices and few kinds.
 class Chooser {
  public:
-  Chooser(const RuntimeOptions& options, const std::vector<MatrixSpec>& specs,
+  Chooser(const CostModel& model, std::int64_t bucket_bytes, const std::vector<MatrixSpec>& specs,
           const std::vector<std::optional<OwnedWork>>& work)
-      : model_(options.costs != nullptr ? *options.costs : CostModel(options.topology)),
-        bucket_bytes_(options.limits.bucket_bytes) {
+      : model_(model), bucket_bytes_(bucket_bytes) {
     for (std::size_t m = 0; m < specs.size(); ++m) {
       if (!std::holds_alternative<MuonOptions>(specs[m].rule)) continue;
       ++alike_[WorkKey(*work[m])];
@@ -66,7 +62,7 @@ class Chooser {
   }
 
  private:
-  const CostModel model_;
+  const CostModel& model_;
   const std::int64_t bucket_bytes_;
   std::map<decltype(WorkKey(OwnedWork())), int> alike_;
   std::map<decltype(BucketKey(MatrixSpec())), std::int64_t>
@@ -79,8 +75,9 @@ class Chooser {
 
 }  // namespace
 
-absl::StatusOr<std::vector<bool>> PassThroughOf(const std::vector<MatrixSpec>& specs,
-                                                const RuntimeOptions& options) {
+std::vector<bool> PassThroughOf(const std::vector<MatrixSpec>& specs, const RuntimeOptions& options,
+                                const CostModel& model,
+                                const std::vector<std::optional<OwnedWork>>& work) {
   std::vector<bool> passes(specs.size(), false);
   if (options.strategy != Strategy::kOwner || options.pass_through == PassThrough::kNever) {
     return passes;
@@ -88,8 +85,7 @@ absl::StatusOr<std::vector<bool>> PassThroughOf(const std::vector<MatrixSpec>& s
   const bool always = options.pass_through == PassThrough::kAlways;
   const OwnershipOptions& ownership = options.ownership;
   if (!always && (!ownership.owners.empty() || ownership.state_bytes_cap > 0)) return passes;
-  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
-  Chooser chooser(options, specs, work);
+  Chooser chooser(model, options.limits.bucket_bytes, specs, work);
   for (std::size_t m = 0; m < specs.size(); ++m) {
     const MatrixSpec& spec = specs[m];
     if (spec.layout == Layout::kOwned || std::holds_alternative<AdamWOptions>(spec.rule)) continue;

@@ -1,16 +1,19 @@
 // Which matrices a runtime passes through.
 #pragma once
 
+#include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "weft/cost_model.h"
 #include "weft/runtime.h"
+#include "weft/work.h"
 
 namespace weft::runtime {
 
-// By matrix, PlanMatrix::pass_through. Requires checked and completed specs. Every rank with equal
-// specs, options and costs finds the same.
-absl::StatusOr<std::vector<bool>> PassThroughOf(const std::vector<MatrixSpec>& specs,
-                                                const RuntimeOptions& options);
+// By matrix, PlanMatrix::pass_through. Requires checked and completed specs, and OwnedWorkOf()
+// them. Every rank with equal specs, options and costs finds the same.
+std::vector<bool> PassThroughOf(const std::vector<MatrixSpec>& specs, const RuntimeOptions& options,
+                                const CostModel& model,
+                                const std::vector<std::optional<OwnedWork>>& work);
 
 }  // namespace weft::runtime

@@ -20,6 +20,7 @@
 #include "runtime/owners.h"
 #include "runtime/pass_through.h"
 #include "runtime/row_blocks.h"
+#include "scheduler/limits.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
@@ -276,16 +277,8 @@ void CompleteSpec(MatrixSpec& spec, int world) {
 
 namespace {
 
-// Where the options have no tables of batches of their own.
-absl::Status AddCosts(const std::vector<MatrixSpec>& specs, const RuntimeOptions& options,
-                      OwnershipOptions& ownership) {
-  if (!ownership.batch_costs.empty()) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
-  BatchTables tables = MakeBatchTables(
-      options.costs != nullptr ? *options.costs : CostModel(options.topology), work);
-  ownership.batch_costs = std::move(tables.batch_costs);
-  ownership.matrix_table = std::move(tables.matrix_table);
-  return absl::OkStatus();
+CostModel ModelOf(const RuntimeOptions& options) {
+  return options.costs != nullptr ? *options.costs : CostModel(options.topology);
 }
 
 // Nothing where the trainer tells no layers apart.
@@ -299,21 +292,15 @@ std::vector<std::int32_t> LayersOf(const std::vector<MatrixSpec>& specs) {
   return several ? layers : std::vector<std::int32_t>{};
 }
 
-// The costs of batches of each matrix, as text; empty for one that has none.
-std::vector<std::string> CostTexts(const std::vector<MatrixSpec>& specs,
-                                   const RuntimeOptions& options) {
-  OwnershipOptions ownership = options.ownership;
-  std::vector<std::string> texts(specs.size());
-  // What is wrong with the specs is for MakePlanRequest() to say.
-  if (!AddCosts(specs, options, ownership).ok()) return texts;
-  for (std::size_t i = 0; i < std::min(specs.size(), ownership.matrix_table.size()); ++i) {
-    const std::int32_t table = ownership.matrix_table[i];
-    if (table < 0 || table >= static_cast<std::int32_t>(ownership.batch_costs.size())) continue;
-    texts[i] = absl::StrCat("table ", table, " ");
-    texts[i] += List(ownership.batch_costs[table],
-                     [](std::string* out, double cost) { absl::StrAppend(out, Exact(cost)); });
-  }
-  return texts;
+// The costs of batches of a matrix, as text; empty for one that has none.
+std::string CostText(const OwnershipOptions& ownership, std::size_t matrix) {
+  if (matrix >= ownership.matrix_table.size()) return "";
+  const std::int32_t table = ownership.matrix_table[matrix];
+  if (table < 0 || table >= static_cast<std::int32_t>(ownership.batch_costs.size())) return "";
+  return absl::StrCat("table ", table, " ",
+                      List(ownership.batch_costs[table], [](std::string* out, double cost) {
+                        absl::StrAppend(out, Exact(cost));
+                      }));
 }
 
 }  // namespace
@@ -327,11 +314,16 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   request.check_gradients = true;
   request.limits = options.limits;
   request.ownership = options.ownership;
-  WEFT_RETURN_IF_ERROR(AddCosts(specs, options, request.ownership));
-  request.forms =
-      ChooseForms(options.costs != nullptr ? *options.costs : CostModel(options.topology));
+  const CostModel model = ModelOf(options);
+  request.forms = ChooseForms(model);
+  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(specs));
+  if (request.ownership.batch_costs.empty()) {
+    BatchTables tables = MakeBatchTables(model, work);
+    request.ownership.batch_costs = std::move(tables.batch_costs);
+    request.ownership.matrix_table = std::move(tables.matrix_table);
+  }
   if (request.ownership.layers.empty()) request.ownership.layers = LayersOf(specs);
-  WEFT_ASSIGN_OR_RETURN(const std::vector<bool> passes, PassThroughOf(specs, options));
+  const std::vector<bool> passes = PassThroughOf(specs, options, model, work);
   std::vector<const NewtonSchulzOptions*> runs;  // different ones so far
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {
@@ -382,7 +374,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
 }
 
 std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
-                                  const RuntimeOptions& options) {
+                                  const RuntimeOptions& options, const PlanRequest* request) {
   const std::string separator(1, kFieldEnd);
   Fields fields = {"options"};
   base::VisitFields(options.topology, [&](std::string_view name, const auto& value) {
@@ -397,16 +389,13 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   });
   Add(fields, "strategy", View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
-  Add(fields, "collectives_in_flight", options.limits.collectives_in_flight);
-  Add(fields, "buffers_in_turn", options.limits.buffers_in_turn);
-  Add(fields, "bucket_bytes", options.limits.bucket_bytes);
-  Add(fields, "piece_bytes", options.limits.piece_bytes);
-  Add(fields, "inter_layers_ahead", options.limits.inter_layers_ahead);
-  Add(fields, "intra_layers_ahead", options.limits.intra_layers_ahead);
-  Add(fields, "keep_through_backward", Text(options.limits.keep_through_backward));
-  Add(fields, "passes", options.limits.passes);
-  Add(fields, "fetched_bytes", options.limits.fetched_bytes);
-  Add(fields, "buffer_bytes", options.limits.buffer_bytes);
+  scheduler::VisitFields(options.limits, [&](std::string_view name, const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) {
+      Add(fields, View(name), Text(value));
+    } else {
+      Add(fields, View(name), value);
+    }
+  });
   Add(fields, "owner_solver", View(Name(options.owner_solver)));
   Add(fields, "pass_through", View(Name(options.pass_through)));
   Add(fields, "ownership.state_bytes_cap", options.ownership.state_bytes_cap);
@@ -417,15 +406,10 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   Add(fields, "non_finite", View(Name(options.non_finite)));
   Add(fields, "max_gradient_norm", Exact(options.max_gradient_norm));
   Add(fields, "trace", Text(options.trace));
-  const FormChoices forms =
-      ChooseForms(options.costs != nullptr ? *options.costs : CostModel(options.topology));
+  const FormChoices forms = request != nullptr ? request->forms : ChooseForms(ModelOf(options));
   Add(fields, "reductions split from", List(forms.reduce_split_from, absl::AlphaNumFormatter()));
   Add(fields, "broadcasts split from", List(forms.broadcast_split_from, absl::AlphaNumFormatter()));
   std::vector<std::string> lines = {absl::StrJoin(fields, separator)};
-  const std::vector<std::string> costs = CostTexts(specs, options);
-  // What is wrong with the specs is for MakePlanRequest() to say.
-  const std::vector<bool> passes =
-      PassThroughOf(specs, options).value_or(std::vector<bool>(specs.size()));
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const MatrixSpec& spec = specs[i];
     fields = {absl::StrCat("matrix '", spec.name, "'")};
@@ -439,8 +423,8 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
     Add(fields, "gradient", View(Name(spec.gradient)));
     Add(fields, "layer", spec.layer);
     Describe(spec.rule, fields);
-    Add(fields, "batch costs", costs[i]);
-    Add(fields, "passed through", Text(passes[i]));
+    Add(fields, "batch costs", request != nullptr ? CostText(request->ownership, i) : "");
+    Add(fields, "passed through", Text(request != nullptr && request->matrices[i].pass_through));
     lines.push_back(absl::StrJoin(fields, separator));
   }
   return lines;

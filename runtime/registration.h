@@ -40,9 +40,10 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
                                             const RuntimeOptions& options);
 
 // Everything that must be equal on all ranks, one line per item: the options, then each matrix. A
-// line is what it is about, then fields "name=value", between tabs.
+// line is what it is about, then fields "name=value", between tabs. `request` is what
+// MakePlanRequest() made of them, or null where it failed.
 std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
-                                  const RuntimeOptions& options);
+                                  const RuntimeOptions& options, const PlanRequest* request);
 
 // Compares all ranks' manifests (lines joined by '\n', in rank order). InvalidArgument names the
 // first field that differs, with rank 0's and the first differing rank's value.

@@ -106,7 +106,7 @@ class RuntimeImpl final : public Runtime {
   // FailedPrecondition before Commit(), the failure after one.
   absl::Status CheckRunning() const;
   absl::Status TryCommit();
-  absl::Status CompareWithPeers();
+  absl::Status CompareWithPeers(const PlanRequest* request);
   // What Commit() does on this rank alone.
   absl::Status Prepare();
   absl::Status MakeRoomForStep(HostTimer& timer);
@@ -162,8 +162,8 @@ absl::StatusOr<MatrixId> RuntimeImpl::AddMatrix(MatrixSpec spec) {
   return static_cast<MatrixId>(specs_.size() - 1);
 }
 
-absl::Status RuntimeImpl::CompareWithPeers() {
-  const std::string manifest = absl::StrJoin(Manifest(specs_, options_), "\n");
+absl::Status RuntimeImpl::CompareWithPeers(const PlanRequest* request) {
+  const std::string manifest = absl::StrJoin(Manifest(specs_, options_, request), "\n");
   const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(manifest));
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> hashes,
                         communicators_->ExchangeNumbers({hash}, "registration"));
@@ -197,8 +197,8 @@ absl::Status RuntimeImpl::Prepare() {
 
 absl::Status RuntimeImpl::TryCommit() {
   WEFT_ASSIGN_OR_RETURN(communicators_, Communicators::Create(options_.name, device_, transport_));
-  WEFT_RETURN_IF_ERROR(CompareWithPeers());
   absl::StatusOr<PlanRequest> request = MakePlanRequest(specs_, options_);
+  WEFT_RETURN_IF_ERROR(CompareWithPeers(request.ok() ? &*request : nullptr));
   WEFT_RETURN_IF_ERROR(communicators_->Agree(request.status(), "plan"));
   WEFT_ASSIGN_OR_RETURN(plan_, BuildWithOwners(*std::move(request), options_, device_.clock(),
                                                transport_.rank(), communicators_.get()));

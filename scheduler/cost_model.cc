@@ -20,6 +20,9 @@ base::Pattern PatternOf(OpKind kind) {
     case OpKind::kReduce:
     case OpKind::kBroadcast:
       return base::Pattern::kRooted;
+    case OpKind::kGather:
+    case OpKind::kScatter:
+      return base::Pattern::kParts;
     default:
       return base::Pattern::kScattered;
   }
@@ -47,21 +50,6 @@ std::pair<double, bool> AtBatch(const std::vector<std::pair<int, double>>& measu
   const auto& [high, high_seconds] = *above;
   const double part = static_cast<double>(batch - low) / (high - low);
   return {low_seconds + part * (high_seconds - low_seconds), false};
-}
-
-// How often a payload passes a root complex that a ring passes `passes` times: as the local
-// transport emulates it.
-int Passes(OpKind kind, int passes, int ranks) {
-  switch (kind) {
-    case OpKind::kGather:
-    case OpKind::kScatter:
-      return 1;
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-      return std::min(passes, ranks - 1);
-    default:
-      return passes;
-  }
 }
 
 }  // namespace
@@ -216,8 +204,9 @@ double CostModel::AnalyticCollective(OpKind kind, GroupClass group, int ranks, d
     const SharedResource& resource = resources_[use.resource];
     if (resource.kind != SharedResource::Kind::kRootComplex) continue;
     seconds = std::max(
-        seconds, base::CollectiveSeconds(pattern, ranks, bytes * Passes(kind, use.passes, ranks),
-                                         resource.link));
+        seconds, base::CollectiveSeconds(
+                     pattern, ranks, bytes * base::RootComplexPasses(pattern, use.passes, ranks),
+                     resource.link));
   }
   return seconds;
 }

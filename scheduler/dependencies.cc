@@ -51,12 +51,7 @@ class Deriver {
     rank_ = rank;
     turns_.BeginRank(rank);
     lane_frontier_ = {};
-    order_.clear();
-    for (const std::vector<std::int32_t>& lane : plan_.lanes[rank]) {
-      const auto sorted = static_cast<std::ptrdiff_t>(order_.size());
-      order_.insert(order_.end(), lane.begin(), lane.end());
-      std::inplace_merge(order_.begin(), order_.begin() + sorted, order_.end());
-    }
+    OpsOfRank(plan_, rank, order_);
     for (std::int32_t index : order_) rank_of_[index] = rank;
     for (int step = 0; step < 2; ++step) {
       for (std::int32_t index : order_) Visit({step, index});

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/topology_fields.h"
+#include "scheduler/limits.h"
 #include "weft/plan.h"
 
 namespace weft {
@@ -61,16 +62,8 @@ class Digest {
     Add(matrix.fallback);
   }
   void Add(const PlanLimits& limits) {
-    Add(limits.collectives_in_flight);
-    Add(limits.buffers_in_turn);
-    Add(limits.bucket_bytes);
-    Add(limits.piece_bytes);
-    Add(limits.inter_layers_ahead);
-    Add(limits.intra_layers_ahead);
-    Add(static_cast<std::int32_t>(limits.keep_through_backward));
-    Add(limits.passes);
-    Add(limits.fetched_bytes);
-    Add(limits.buffer_bytes);
+    scheduler::VisitFields(limits,
+                           [&](const char*, auto value) { Add(static_cast<std::int64_t>(value)); });
   }
   void Add(const Use& use) {
     Add(use.layer);

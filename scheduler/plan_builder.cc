@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/buffers.h"
-#include "scheduler/groups.h"
 
 namespace weft::scheduler {
 
@@ -111,6 +110,9 @@ std::int32_t PlanBuilder::PiecesOf(const Op& op) const {
 }
 
 void PlanBuilder::Interleave(std::size_t first) {
+  const bool cut = std::any_of(plan_.ops.begin() + static_cast<std::ptrdiff_t>(first),
+                               plan_.ops.end(), [](const Op& op) { return op.pieces > 1; });
+  if (!cut) return;
   struct Turn {
     std::int64_t turn;
     std::size_t op;
@@ -210,11 +212,6 @@ void PlanBuilder::FetchInto(std::int32_t m, std::int32_t buffer) {
 void PlanBuilder::Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
                           double flops) {
   Emit({kind, group, Lane::kCompute, -1, 0}, m, {stage}, slots).flops = flops;
-}
-
-absl::Span<const std::int32_t> PlanBuilder::TravelsWith(const std::int32_t& m) const {
-  const std::int32_t bucket = matrix(m).bucket;
-  return bucket >= 0 ? absl::MakeConstSpan(plan_.sets[bucket]) : absl::MakeConstSpan(&m, 1);
 }
 
 double PlanBuilder::Flops(absl::Span<const std::int32_t> matrices) const {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "scheduler/sets.h"
 #include "scheduler/slots.h"
 #include "weft/plan.h"
 
@@ -38,8 +39,9 @@ class PlanBuilder {
   std::int32_t AnyRank(std::int32_t m) { return Rank(m % grid().size()); }
   int buffers_in_turn() const { return plan_.limits.buffers_in_turn; }
 
-  // The matrices of the bucket whose first is `m`, or `m` alone.
-  absl::Span<const std::int32_t> TravelsWith(const std::int32_t& m) const;
+  absl::Span<const std::int32_t> TravelsWith(const std::int32_t& m) const {
+    return scheduler::TravelsWith(plan_, m);
+  }
   double Flops(absl::Span<const std::int32_t> matrices) const;
 
   struct Place {

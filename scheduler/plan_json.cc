@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "scheduler/limits.h"
 #include "scheduler/topology_json.h"
 #include "weft/plan.h"
 
@@ -69,16 +70,8 @@ std::string PlanToJson(const Plan& plan) {
   json["strategy"] = Text(Name(plan.strategy));
   json["check_gradients"] = plan.check_gradients;
   json["topology"] = scheduler::ToJson(plan.topology);
-  json["limits"] = {{"collectives_in_flight", plan.limits.collectives_in_flight},
-                    {"buffers_in_turn", plan.limits.buffers_in_turn},
-                    {"bucket_bytes", plan.limits.bucket_bytes},
-                    {"piece_bytes", plan.limits.piece_bytes},
-                    {"inter_layers_ahead", plan.limits.inter_layers_ahead},
-                    {"intra_layers_ahead", plan.limits.intra_layers_ahead},
-                    {"keep_through_backward", plan.limits.keep_through_backward},
-                    {"passes", plan.limits.passes},
-                    {"fetched_bytes", plan.limits.fetched_bytes},
-                    {"buffer_bytes", plan.limits.buffer_bytes}};
+  Json& limits = json["limits"] = Json::object();
+  scheduler::VisitFields(plan.limits, [&](const char* name, auto value) { limits[name] = value; });
   json["matrices"] = Json::array();
   for (const PlanMatrix& matrix : plan.matrices) json["matrices"].push_back(ToJson(matrix));
   json["sets"] = Json::array();

@@ -39,9 +39,9 @@ Runs CheapestRuns(const std::vector<double>& batch_costs, int count) {
 
 }  // namespace
 
-std::vector<std::int32_t> TravelsWith(const Plan& plan, std::int32_t m) {
+absl::Span<const std::int32_t> TravelsWith(const Plan& plan, const std::int32_t& m) {
   const std::int32_t bucket = plan.matrices[m].bucket;
-  return bucket >= 0 ? plan.sets[bucket] : std::vector<std::int32_t>{m};
+  return bucket >= 0 ? absl::MakeConstSpan(plan.sets[bucket]) : absl::MakeConstSpan(&m, 1);
 }
 
 std::vector<std::int32_t> Travellers(const Plan& plan) {

@@ -1,8 +1,10 @@
 // Which matrices travel together (buckets), and whose NS runs as one (batches).
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "scheduler/owner_assignment.h"
 #include "weft/plan.h"
 
@@ -22,8 +24,9 @@ void FormBatches(Plan& plan, const OwnershipOptions& options);
 // without tables.
 double CostOfTraveller(const Plan& plan, const OwnershipOptions& options, std::int32_t m);
 
-// The matrices of the bucket whose first is `m`, or `m` alone.
-std::vector<std::int32_t> TravelsWith(const Plan& plan, std::int32_t m);
+// The matrices of the bucket whose first is `m`, or `m` alone; both arguments must outlive the
+// answer.
+absl::Span<const std::int32_t> TravelsWith(const Plan& plan, const std::int32_t& m);
 // Matrices alone and buckets by their first, in use order.
 std::vector<std::int32_t> Travellers(const Plan& plan);
 

@@ -1,6 +1,7 @@
 // Buffers that are taken in turn: what whoever gets one next has to wait for.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -19,6 +20,16 @@ struct StepOp {
 };
 // The last on each lane: those before it on the lane are implied.
 using LastByLane = std::array<StepOp, kLaneCount>;
+
+// The ops of all lanes of a rank in the order of the plan, which each lane keeps.
+inline void OpsOfRank(const Plan& plan, int rank, std::vector<std::int32_t>& ops) {
+  ops.clear();
+  for (const std::vector<std::int32_t>& lane : plan.lanes[rank]) {
+    const auto sorted = static_cast<std::ptrdiff_t>(ops.size());
+    ops.insert(ops.end(), lane.begin(), lane.end());
+    std::inplace_merge(ops.begin(), ops.begin() + sorted, ops.end());
+  }
+}
 
 // Follows one rank at a time through its ops.
 class Turns {

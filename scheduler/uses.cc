@@ -14,7 +14,7 @@ std::int64_t UseBuilder::BytesHeld(int held) const {
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     for (std::size_t i = 0; i < layers_[l].travellers.size(); ++i) {
       std::int64_t bytes = 0;
-      for (std::int32_t m : weft::scheduler::TravelsWith(plan_, layers_[l].travellers[i])) {
+      for (std::int32_t m : TravelsWith(plan_, layers_[l].travellers[i])) {
         const PlanMatrix& matrix = plan_.matrices[m];
         bytes += matrix.rows * matrix.cols * static_cast<std::int64_t>(SizeOf(matrix.dtype));
       }
@@ -72,7 +72,7 @@ absl::Status UseBuilder::Prepare() {
       for (int i = 0; i < count; ++i) {
         const int layer = backward ? count - 1 - i : i;
         int& place = holds[layer % held_];
-        visits_.push_back({layer, backward, place != layer});
+        visits_.push_back({layer, place != layer});
         place = layer;
         plan_.uses.push_back({layers_[layer].number, backward});
       }
@@ -106,19 +106,14 @@ void UseBuilder::EmitForward() {
 }
 
 void UseBuilder::EmitBackwardUpTo(std::int32_t m) {
-  const PlanMatrix& matrix = plan_.matrices[m];
   // Of another layout, it may share a layer with owned ones; its gradient comes behind their use.
-  const bool known = std::any_of(layers_.begin(), layers_.end(),
-                                 [&](const Layer& layer) { return layer.number == matrix.layer; });
-  if (!known) return;
-  const auto visits = static_cast<int>(visits_.size());
-  const auto passed = [&] {
-    for (int v = visits - static_cast<int>(layers_.size()); v < next_; ++v) {
-      if (layers_[visits_[v].layer].number == matrix.layer) return true;
-    }
-    return false;
-  };
-  for (; next_ < visits && !passed(); ++next_) EmitVisit(next_);
+  const auto layer = std::find_if(layers_.begin(), layers_.end(), [&](const Layer& one) {
+    return one.number == plan_.matrices[m].layer;
+  });
+  if (layer == layers_.end()) return;
+  const auto last_use =
+      static_cast<int>(visits_.size()) - 1 - static_cast<int>(layer - layers_.begin());
+  for (; next_ <= last_use; ++next_) EmitVisit(next_);
 }
 
 }  // namespace weft::scheduler

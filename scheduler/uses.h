@@ -36,7 +36,6 @@ class UseBuilder {
   // A layer's place in the order of one pass.
   struct Visit {
     int layer = 0;
-    bool backward = false;
     bool fetched = true;  // false: it is still held
   };
 

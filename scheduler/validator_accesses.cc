@@ -72,12 +72,7 @@ class AccessChecker {
   bool RunRank(int rank) {
     rank_ = rank;
     turns_.BeginRank(rank);
-    order_.clear();
-    for (const auto& lane : plan_.lanes[rank]) {
-      const auto sorted = static_cast<std::ptrdiff_t>(order_.size());
-      order_.insert(order_.end(), lane.begin(), lane.end());
-      std::inplace_merge(order_.begin(), order_.begin() + sorted, order_.end());
-    }
+    OpsOfRank(plan_, rank, order_);
     for (std::int32_t index : order_) here_[index] = rank;
     lane_past_ = {};
     for (int step = 0; step < 2; ++step) {

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "scheduler/access.h"
 #include "scheduler/buffers.h"
+#include "scheduler/limits.h"
 #include "scheduler/slots.h"
 #include "scheduler/validator.h"
 
@@ -214,9 +215,7 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
 }  // namespace
 
 absl::Status CheckStructure(const Plan& plan) {
-  const PlanLimits& limits = plan.limits;
-  if (plan.buffers < 0 || plan.strategy > Strategy::kOwner || limits.collectives_in_flight < 1 ||
-      limits.collectives_in_flight > 2 || limits.buffers_in_turn < 1 || limits.passes < 1) {
+  if (plan.buffers < 0 || plan.strategy > Strategy::kOwner || !CheckLimits(plan.limits).ok()) {
     return InvalidPlan("its strategy, limits or number of buffers name nothing");
   }
   const ProcessGrid& grid = plan.topology.grid;

@@ -11,20 +11,6 @@ namespace {
 
 bool IsEmulated(const Link& link) { return link.latency_us > 0 || link.gigabytes_per_second > 0; }
 
-// How often the bytes of an operation pass a root complex, if a ring does `passes` times.
-int Passes(OpKind kind, int passes, int ranks) {
-  switch (kind) {
-    case OpKind::kGather:
-    case OpKind::kScatter:
-      return 1;  // each part goes to or from the root, once
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-      return std::min(passes, ranks - 1);  // the chain is not closed
-    default:
-      return passes;
-  }
-}
-
 Nanos ToNanos(double seconds) { return static_cast<Nanos>(std::llround(seconds * 1e9)); }
 
 }  // namespace
@@ -70,7 +56,8 @@ Nanos Links::Book(const Operation& op, const std::vector<int>& world_ranks, Nano
       if (inter_emulated_) until_end.push_back(free);
       continue;
     }
-    const Nanos busy = time(bytes * Passes(op.kind, use.passes, ranks), resource.link);
+    const Nanos busy =
+        time(bytes * base::RootComplexPasses(PatternOf(op.kind), use.passes, ranks), resource.link);
     for_a_time.emplace_back(free, busy);
     length = std::max(length, busy);
   }
