@@ -20,7 +20,8 @@ constexpr double kPieceSeconds = 0.5e-3;
 constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
 struct Task {
-  const Op* op = nullptr;  // null: the trainer's
+  const Op* op = nullptr;    // null: the trainer's
+  const Op* with = nullptr;  // runs as one with it
   std::vector<int> ranks;
   int queue = 0;
   double seconds = 0;
@@ -185,6 +186,7 @@ class Run {
 
   void AddOp(int step, std::int32_t id, StepTasks& now) {
     const Op& op = plan_.ops[id];
+    if (id > 0 && plan_.ops[id - 1].with_next) return;
     for (const std::vector<int>& part : plan_.groups[op.group].parts) {
       if (IsCollective(op.kind) && part.size() > 1) {
         AddOn(step, id, part, now);
@@ -204,30 +206,38 @@ class Run {
     if (!IsCollective(op.kind) && options_.compute_seconds) {
       task.seconds = options_.compute_seconds(op);
     }
+    if (op.with_next) task.with = &plan_.ops[id + 1];
     const auto wait = [&](int before) {
       if (before >= 0) task.after.push_back(before);
     };
-    for (const int rank : ranks) {
-      for (const std::int32_t before : op.after) wait(now.ops[rank][before]);
+    const auto wait_for = [&](const Op& each, int rank) {
+      for (const std::int32_t before : each.after) wait(now.ops[rank][before]);
       if (step > 0) {
-        for (const std::int32_t before : op.after_previous) wait(previous_.ops[rank][before]);
+        for (const std::int32_t before : each.after_previous) wait(previous_.ops[rank][before]);
       }
-      if (op.trigger == Trigger::kSubmitted) {
-        for (const std::int32_t m : MatricesOf(plan_, op)) wait(now.backward[rank][m]);
+      if (each.trigger == Trigger::kSubmitted) {
+        for (const std::int32_t m : MatricesOf(plan_, each)) wait(now.backward[rank][m]);
       }
-      if (op.trigger == Trigger::kNeeded) {
-        if (options_.host_waits && op.use > 0) wait(now.uses[rank][op.use - 1]);
-      } else if (op.target == Slot::kWeight) {
+      if (each.trigger == Trigger::kNeeded) {
+        if (options_.host_waits && each.use > 0) wait(now.uses[rank][each.use - 1]);
+      } else if (each.target == Slot::kWeight) {
         // Weights stay as they are until the trainer has read them.
         wait(now.backward[rank][0]);
       }
+    };
+    for (const int rank : ranks) {
+      wait_for(op, rank);
+      if (task.with != nullptr) wait_for(*task.with, rank);
     }
+    const std::int32_t last_id = task.with != nullptr ? id + 1 : id;
     const int added = AddInPieces(std::move(task));
     for (const int rank : ranks) {
-      now.ops[rank][id] = added;
-      for (const std::int32_t m : MatricesOf(plan_, op)) {
-        int& last = now.delivers[rank][m];
-        if (last < 0 || tasks_[last].op->stage <= op.stage) last = added;
+      for (std::int32_t each = id; each <= last_id; ++each) {
+        now.ops[rank][each] = added;
+        for (const std::int32_t m : MatricesOf(plan_, plan_.ops[each])) {
+          int& last = now.delivers[rank][m];
+          if (last < 0 || tasks_[last].op->stage <= plan_.ops[each].stage) last = added;
+        }
       }
     }
   }
@@ -284,9 +294,16 @@ class Run {
   }
 
   collectives::Operation WireOf(const Task& task) const {
+    collectives::Operation wire = WireOf(*task.op, task.ranks[0]);
+    if (task.with != nullptr) wire.joined.push_back(WireOf(*task.with, task.ranks[0]));
+    return wire;
+  }
+
+  collectives::Operation WireOf(const Op& op, int rank) const {
     collectives::Operation wire;
-    wire.kind = WireKind(task.op->kind);
-    const std::int64_t bytes = PayloadBytes(plan_, *task.op, task.ranks[0]);
+    wire.kind = WireKind(op.kind);
+    wire.root = std::max(op.root, 0);
+    const std::int64_t bytes = PayloadBytes(plan_, op, rank);
     wire.dtype = DType::kBF16;  // the smallest unit of what Weft reduces
     wire.counts = {collectives::IsReduction(wire.kind) ? bytes / 2 : bytes};
     return wire;

@@ -2,25 +2,13 @@
 // Weft chooses, and with all owners in one inter group, in turn. Links are emulated, the update is
 // no work and gradients come reduced, so a step is nothing but publishing.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/check.h"
-#include "bench/emulated_world.h"
-#include "bench/plan_timeline.h"
+#include "bench/traffic.h"
 #include "weft/topology_preset.h"
 
 namespace weft::bench {
 namespace {
-
-constexpr int kSide = 256;
-
-// Stands for a real side of 4096.
-constexpr double kSideRatio = 16;
 
 struct Case {
   const char* preset;
@@ -34,56 +22,7 @@ struct Settings {
   int nodes = 4, ranks_per_node = 4, matrices = 64, rounds = 5;
 };
 
-void Commit(EmulatedRank& rank, const Settings& settings, const RuntimeOptions& options) {
-  rank.device = *CreateHostDevice();
-  rank.memory.assign(static_cast<std::size_t>(settings.matrices + 1) * kSide * kSide, 0);
-  rank.runtime = *Runtime::Create(options, *rank.device, *rank.transport);
-  CustomRule rule;
-  rule.enqueue = [](const RuleContext&) { return absl::OkStatus(); };
-  rule.state_bytes_per_element = 0;
-  rule.flops = 1;
-  for (int m = 0; m < settings.matrices; ++m) {
-    MatrixSpec spec;
-    spec.name = absl::StrCat("m", m);
-    spec.rows = spec.cols = kSide;
-    spec.dtype = DType::kBF16;
-    spec.weight = &rank.memory[static_cast<std::size_t>(m) * kSide * kSide];
-    spec.gradient = GradientKind::kReduced;
-    spec.rule = rule;
-    WEFT_CHECK(rank.runtime->AddMatrix(spec).ok());
-  }
-  const absl::Status status = rank.runtime->Commit();
-  WEFT_CHECK(status.ok()) << status;
-}
-
-// Seconds from the last rank's Step() to the last delivery.
-double Publish(EmulatedWorld& world, const Settings& settings) {
-  world.OnAll([&](int, EmulatedRank& rank) {
-    const std::uint16_t* const gradient = &rank.memory[rank.memory.size() - kSide * kSide];
-    for (int m = settings.matrices - 1; m >= 0; --m) {
-      WEFT_CHECK(rank.runtime->Submit({.matrix = m, .gradient = gradient}).ok());
-    }
-    WEFT_CHECK(rank.runtime->Step().ok());
-    WEFT_CHECK(rank.runtime->WaitForStep().ok());
-  });
-  std::vector<StepMetrics> metrics;
-  // The ranks share a clock.
-  for (EmulatedRank& rank : world.ranks()) metrics.push_back(*rank.runtime->Metrics());
-  return OptimizerSeconds(metrics);
-}
-
-struct Variant {
-  std::unique_ptr<EmulatedWorld> world;
-  std::vector<double> seconds;
-  double by_links = 0;
-
-  double Median() {
-    std::sort(seconds.begin(), seconds.end());
-    return seconds[seconds.size() / 2];
-  }
-};
-
-Variant Make(const Topology& topology, const Settings& settings, bool one_group) {
+Traffic Make(const Topology& topology, const Settings& settings, bool one_group) {
   RuntimeOptions options;
   options.topology = topology;
   AsLargeMatrices(options);
@@ -92,31 +31,24 @@ Variant Make(const Topology& topology, const Settings& settings, bool one_group)
       options.ownership.owners.push_back(m % settings.nodes * settings.ranks_per_node);
     }
   }
-  Variant variant;
-  variant.world = std::make_unique<EmulatedWorld>(topology);
-  variant.world->OnAll([&](int, EmulatedRank& rank) { Commit(rank, settings, options); });
-  TimelineOptions timeline;
-  timeline.topology = topology;
-  variant.by_links = TimelineOf(variant.world->ranks()[0].runtime->plan(), timeline).delivered[0];
-  Publish(*variant.world, settings);  // the first step touches memory for the first time
-  return variant;
+  return Traffic(options, settings.matrices, GradientKind::kReduced);
 }
 
 void Compare(const Case& which, const Settings& settings) {
   Topology topology = *Preset(which.preset, settings.nodes);
   topology.grid.ranks_per_node = settings.ranks_per_node;
   topology.nics_per_node = which.nics_per_node;
-  topology = Emulated(topology, {kSideRatio, which.slowdown});
-  Variant one = Make(topology, settings, true), spread = Make(topology, settings, false);
+  topology = Emulated(topology, {kTrafficSideRatio, which.slowdown});
+  Traffic one = Make(topology, settings, true), spread = Make(topology, settings, false);
   for (int round = 0; round < settings.rounds; ++round) {
-    one.seconds.push_back(Publish(*one.world, settings));
-    spread.seconds.push_back(Publish(*spread.world, settings));
+    one.Measure();
+    spread.Measure();
   }
   const double ratio = one.Median() / spread.Median();
   std::printf("%-15s %4d %9.1f %9.1f %8.1f%% %9.1f %9.1f %8.1f%% %7.2f %7.2f\n", which.preset,
-              topology.nics_per_node, 1e3 * one.Median(), 1e3 * one.by_links,
-              100 * one.by_links / one.Median(), 1e3 * spread.Median(), 1e3 * spread.by_links,
-              100 * spread.by_links / spread.Median(), ratio, one.by_links / spread.by_links);
+              topology.nics_per_node, 1e3 * one.Median(), 1e3 * one.by_links(),
+              100 * one.by_links() / one.Median(), 1e3 * spread.Median(), 1e3 * spread.by_links(),
+              100 * spread.by_links() / spread.Median(), ratio, one.by_links() / spread.by_links());
   std::fflush(stdout);
 }
 
@@ -132,7 +64,8 @@ int Main(int argc, char** argv) {
   std::printf(
       "Publishing %d matrices of %d x %d bf16 on %d nodes x %d ranks: median of %d steps, "
       "ms; links: by the emulated links alone\n",
-      settings.matrices, kSide, kSide, settings.nodes, settings.ranks_per_node, settings.rounds);
+      settings.matrices, kTrafficSide, kTrafficSide, settings.nodes, settings.ranks_per_node,
+      settings.rounds);
   std::printf("%-15s %4s %29s %29s %15s\n", "", "", "---- one inter group ----",
               "-------- spread --------", "--- ratio ---");
   std::printf("%-15s %4s %9s %9s %9s %9s %9s %9s %7s %7s\n", "links", "NICs", "measured", "links",

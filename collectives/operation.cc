@@ -1,5 +1,6 @@
 #include "collectives/operation.h"
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
@@ -146,14 +147,24 @@ std::vector<std::int64_t> PartOffsets(const Operation& op) {
   return offsets;
 }
 
-std::string Describe(const Operation& op) {
+namespace {
+
+// `text` of the operation, then those of the joined ones.
+template <typename TextOf>
+std::string WithJoined(const Operation& op, const TextOf& text) {
+  std::string all = text(op);
+  for (const Operation& joined : op.joined) absl::StrAppend(&all, " with ", text(joined));
+  return all;
+}
+
+std::string DescribeAlone(const Operation& op) {
   std::string text = Text(KindName(op.kind));
   if (!op.tag.matrix.empty()) absl::StrAppend(&text, " of matrix '", Text(op.tag.matrix), "'");
   if (!op.tag.stage.empty()) absl::StrAppend(&text, " (stage '", Text(op.tag.stage), "')");
   return text;
 }
 
-std::string Signature(const Operation& op) {
+std::string SignatureAlone(const Operation& op) {
   std::string text = Text(KindName(op.kind));
   if (op.kind == OpKind::kBarrier) return text;
   absl::StrAppend(&text, " of ", absl::StrJoin(op.counts, "+"), " ",
@@ -165,10 +176,17 @@ std::string Signature(const Operation& op) {
   return text;
 }
 
+}  // namespace
+
+std::string Describe(const Operation& op) { return WithJoined(op, DescribeAlone); }
+
+std::string Signature(const Operation& op) { return WithJoined(op, SignatureAlone); }
+
 bool Agree(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.counts == b.counts &&
          (!IsReduction(a.kind) || (a.dtype == b.dtype && a.reduce == b.reduce)) &&
-         (!IsRooted(a.kind) || a.root == b.root);
+         (!IsRooted(a.kind) || a.root == b.root) &&
+         std::equal(a.joined.begin(), a.joined.end(), b.joined.begin(), b.joined.end(), Agree);
 }
 
 absl::Status CheckArguments(const Operation& op, int rank, int size) {

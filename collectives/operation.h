@@ -2,6 +2,7 @@
 // work on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,7 +36,15 @@ struct Operation {
   ReduceOp reduce = ReduceOp::kSum;
   int root = 0;
   OpTag tag = {};
+  // Rooted collectives that run together with this one, which is rooted then too.
+  std::vector<Operation> joined = {};
 };
+
+// The operation itself and those joined to it, by their place.
+inline std::size_t PartsOf(const Operation& op) { return 1 + op.joined.size(); }
+inline const Operation& PartOf(const Operation& op, std::size_t place) {
+  return place == 0 ? op : op.joined[place - 1];
+}
 
 bool IsReduction(OpKind kind);
 bool IsRooted(OpKind kind);
@@ -44,12 +53,13 @@ base::Pattern PatternOf(OpKind kind);
 
 // Bytes of one unit of `counts`.
 std::int64_t UnitBytes(const Operation& op);
-// Bytes of the whole vector: the sum of `counts` in bytes.
+// Bytes of the whole vector, without those of joined operations: the sum of `counts` in bytes.
 std::int64_t TotalBytes(const Operation& op);
 // Byte offset of each rank's part, and the total as last entry; `op` is of a per-rank kind.
 std::vector<std::int64_t> PartOffsets(const Operation& op);
 
-// "reduce of matrix 'blk.0.wq' (stage 'reduced')": what error texts call the operation.
+// "reduce of matrix 'blk.0.wq' (stage 'reduced')": what error texts call the operation; joined ones
+// follow after " with ".
 std::string Describe(const Operation& op);
 // "reduce of 12 bf16 (sum) to root 1": what must be equal on all members, and a text that tells
 // any two different operations apart.
@@ -57,7 +67,7 @@ std::string Signature(const Operation& op);
 bool Agree(const Operation& a, const Operation& b);
 
 // The checks that need no peer, by the contract of weft/communicator.h. The sentence names the
-// argument.
+// argument. Joined operations are checked one by one, before they are joined.
 absl::Status CheckArguments(const Operation& op, int rank, int size);
 
 }  // namespace weft::collectives

@@ -1,10 +1,12 @@
 #include "collectives/queued_communicator.h"
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "collectives/operation.h"
 
@@ -61,6 +63,19 @@ class QueuedCommunicator final : public Communicator {
                             ReduceOp::kSum, root, tag});
   }
 
+  absl::Status GroupStart() override {
+    if (group_) return absl::FailedPreconditionError("a group has been started and not ended");
+    group_.emplace();
+    return absl::OkStatus();
+  }
+
+  absl::Status GroupEnd() override {
+    if (!group_) return absl::FailedPreconditionError("no group has been started");
+    const std::optional<OpenGroup> group = std::exchange(group_, std::nullopt);
+    WEFT_RETURN_IF_ERROR(group->status);
+    return group->first ? Push(*group->stream, *group->first) : absl::OkStatus();
+  }
+
   absl::Status Barrier(Stream& stream, OpTag tag) override {
     return Enqueue(stream,
                    {OpKind::kBarrier, nullptr, nullptr, {}, DType::kF32, ReduceOp::kSum, 0, tag});
@@ -69,6 +84,13 @@ class QueuedCommunicator final : public Communicator {
   absl::Status status() const override { return member_->status(); }
 
  private:
+  // Between GroupStart() and GroupEnd().
+  struct OpenGroup {
+    Stream* stream = nullptr;
+    std::optional<Operation> first;  // the others are joined to it
+    absl::Status status;
+  };
+
   // An operation on its way through a stream; shared by the two items that are enqueued for it.
   struct Pending {
     std::shared_ptr<Member> member;
@@ -82,7 +104,35 @@ class QueuedCommunicator final : public Communicator {
   }
 
   absl::Status Enqueue(Stream& stream, Operation op) {
-    WEFT_RETURN_IF_ERROR(CheckArguments(op, rank(), size()));
+    absl::Status checked = CheckArguments(op, rank(), size());
+    if (!group_) {
+      WEFT_RETURN_IF_ERROR(checked);
+      return Push(stream, std::move(op));
+    }
+    if (checked.ok()) checked = Join(stream, std::move(op));
+    if (group_->status.ok()) group_->status = checked;
+    return checked;
+  }
+
+  absl::Status Join(Stream& stream, Operation op) {
+    if (!IsRooted(op.kind)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Describe(op), ": only collectives with a root can be in a group"));
+    }
+    if (group_->first && group_->stream != &stream) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Describe(op), ": the group is on another stream"));
+    }
+    group_->stream = &stream;
+    if (group_->first) {
+      group_->first->joined.push_back(std::move(op));
+    } else {
+      group_->first = std::move(op);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Push(Stream& stream, Operation op) {
     WEFT_RETURN_IF_ERROR(member_->status());
     auto pending = std::make_shared<Pending>();
     pending->member = member_;
@@ -101,6 +151,7 @@ class QueuedCommunicator final : public Communicator {
 
   const std::shared_ptr<Member> member_;
   std::int64_t next_sequence_ = 0;
+  std::optional<OpenGroup> group_;
 };
 
 }  // namespace

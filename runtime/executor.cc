@@ -221,14 +221,25 @@ bool Executor::Ready(const LocalOp& local) const {
                      [&](int before) { return ops_[before].issued_step == step_; });
 }
 
+int Executor::CountTogether(int lane) const {
+  return OpOf(ops_[lanes_[lane][cursor_[lane]]]).with_next ? 2 : 1;
+}
+
 void Executor::IssueReady() {
   issuing_ = true;
   bool progress = true;
   while (progress) {
     progress = EndSkippedUses();
     for (int lane = 0; lane < kStreamLanes; ++lane) {
-      while (cursor_[lane] < lanes_[lane].size() && Ready(ops_[lanes_[lane][cursor_[lane]]])) {
-        Issue(lanes_[lane][cursor_[lane]++]);
+      std::size_t& cursor = cursor_[lane];
+      while (cursor < lanes_[lane].size()) {
+        const int count = CountTogether(lane);
+        const auto first = lanes_[lane].begin() + static_cast<std::ptrdiff_t>(cursor);
+        const bool ready =
+            std::all_of(first, first + count, [&](int index) { return Ready(ops_[index]); });
+        if (!ready) break;
+        Issue(*first, count);
+        cursor += count;
         progress = true;
       }
     }
@@ -236,19 +247,31 @@ void Executor::IssueReady() {
   issuing_ = false;
 }
 
-void Executor::Issue(int index) {
+void Executor::Issue(int index, int count) {
+  for (int i = index; i < index + count; ++i) EnqueueBefore(i);
+  StepArguments arguments;
+  arguments.step = step_;
+  arguments.matrices = arguments_;
+  arguments.verdict = context_.verdict.values(step_);
+  arguments.verdict_count = context_.verdict.value_count();
+  const Op& op = OpOf(ops_[index]);
+  const absl::Span<const std::int32_t> ids =
+      absl::MakeConstSpan(context_.plan.lanes[context_.rank][static_cast<int>(op.lane)])
+          .subspan(cursor_[static_cast<int>(op.lane)], count);
+  if (const absl::Status status = context_.issuer.Issue(ids, stream_of(op.lane), arguments);
+      !status.ok()) {
+    (void)Fail(InContext(op, step_, status));
+  }
+  for (int i = index; i < index + count; ++i) EnqueueAfter(i);
+}
+
+void Executor::EnqueueBefore(int index) {
   LocalOp& local = ops_[index];
   const Op& op = OpOf(local);
   Stream& stream = stream_of(op.lane);
   const int parity = Parity(step_);
   for (const int before : local.after) stream.Wait(*ops_[before].event[parity]);
   for (const int before : local.after_previous) stream.Wait(*ops_[before].event[1 - parity]);
-  StepArguments arguments;
-  Jobs jobs;
-  arguments.step = step_;
-  arguments.matrices = arguments_;
-  arguments.verdict = context_.verdict.values(step_);
-  arguments.verdict_count = context_.verdict.value_count();
   if (op.source == Slot::kGradient) {
     for (const std::int32_t m : MatricesOf(local)) {
       if (matrices_[m].staged_in_stream) stream.Wait(*matrices_[m].staged);
@@ -266,10 +289,14 @@ void Executor::Issue(int index) {
       return absl::OkStatus();
     });
   }
-  if (const absl::Status status = context_.issuer.Issue(local.id, stream, arguments);
-      !status.ok()) {
-    (void)Fail(InContext(op, step_, status));
-  }
+}
+
+void Executor::EnqueueAfter(int index) {
+  LocalOp& local = ops_[index];
+  const Op& op = OpOf(local);
+  Stream& stream = stream_of(op.lane);
+  const int parity = Parity(step_);
+  const std::int64_t step = step_;
   if (op.kind == OpKind::kVerdict) {
     stream.Enqueue([this, step] {
       context_.recorder.AddOutcome(step, context_.verdict.Evaluate(step));
@@ -285,6 +312,7 @@ void Executor::Issue(int index) {
   stream.RecordTime(&local.end[parity]);
   stream.Record(*local.event[parity]);
   local.issued_step = step_;
+  Jobs jobs;
   for (const auto& [matrix, stage] : local.completes) {
     jobs.push_back(matrices_[matrix].job);
     jobs.back()->MarkIssued(stage, local.event[parity]);

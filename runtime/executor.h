@@ -157,7 +157,12 @@ class Executor {
   bool EndSkippedUses();
   void MapStages();
   bool Ready(const LocalOp& local) const;
-  void Issue(int index);
+  // An op, and with it the next `count` - 1 of its lane, with which it runs as one.
+  void Issue(int index, int count);
+  void EnqueueBefore(int index);
+  void EnqueueAfter(int index);
+  // What runs as one with the op at `cursor_` of the lane, itself included.
+  int CountTogether(int lane) const;
   void Started(int index, std::int64_t step);
   void Finished(int index, std::int64_t step, const Jobs& jobs, absl::Status status);
   void Count(const LocalOp& local, std::int64_t step);

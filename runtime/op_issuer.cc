@@ -106,7 +106,19 @@ void OpIssuer::PrepareExtents() {
   }
 }
 
-absl::Status OpIssuer::Issue(std::int32_t id, Stream& stream, const StepArguments& arguments) {
+absl::Status OpIssuer::Issue(absl::Span<const std::int32_t> ids, Stream& stream,
+                             const StepArguments& arguments) {
+  if (ids.size() == 1) return IssueOne(ids[0], stream, arguments);
+  Communicator* const communicator = communicators_.of(plan_.ops[ids[0]].group);
+  WEFT_RETURN_IF_ERROR(communicator->GroupStart());
+  absl::Status issued;
+  for (const std::int32_t id : ids) issued.Update(IssueOne(id, stream, arguments));
+  const absl::Status ended = communicator->GroupEnd();
+  issued.Update(ended);
+  return issued;
+}
+
+absl::Status OpIssuer::IssueOne(std::int32_t id, Stream& stream, const StepArguments& arguments) {
   const Op& op = plan_.ops[id];
   if (op.kind == OpKind::kVerdict) return IssueVerdict(op, stream, arguments);
   const Extent& extent = extents_.at(id);

@@ -45,9 +45,10 @@ class OpIssuer {
   // buffers hold before the first step. Blocks.
   absl::Status WarmUp();
 
-  // Enqueues the work of op `id` on `stream` and returns. An error may leave a part of an op on
-  // several matrices enqueued; the stream is to be failed then.
-  absl::Status Issue(std::int32_t id, Stream& stream, const StepArguments& arguments);
+  // Enqueues the work of an op, or of two that run as one, on `stream` and returns. An error may
+  // leave a part of an op on several matrices enqueued; the stream is to be failed then.
+  absl::Status Issue(absl::Span<const std::int32_t> ids, Stream& stream,
+                     const StepArguments& arguments);
 
  private:
   OpIssuer(Device& device, const Plan& plan, const std::vector<MatrixSpec>& specs, int rank,
@@ -76,6 +77,7 @@ class OpIssuer {
 
   absl::Status PrepareKernels();
   void PrepareExtents();
+  absl::Status IssueOne(std::int32_t id, Stream& stream, const StepArguments& arguments);
   absl::Status IssueVerdict(const Op& op, Stream& stream, const StepArguments& arguments);
   absl::Status IssueSplit(const Op& op, const Extent& extent, Stream& stream,
                           Communicator& communicator);

@@ -409,6 +409,7 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
   const FormChoices forms = request != nullptr ? request->forms : ChooseForms(ModelOf(options));
   Add(fields, "reductions split from", List(forms.reduce_split_from, absl::AlphaNumFormatter()));
   Add(fields, "broadcasts split from", List(forms.broadcast_split_from, absl::AlphaNumFormatter()));
+  Add(fields, "pairs from", List(forms.pair_from, absl::AlphaNumFormatter()));
   std::vector<std::string> lines = {absl::StrJoin(fields, separator)};
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const MatrixSpec& spec = specs[i];

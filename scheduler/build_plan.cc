@@ -242,6 +242,7 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
     uses.EmitBackwardUpTo(m);
     paths[m]->Reduce(builder, m);
   }
+  builder.EmitWaiting(Trigger::kSubmitted);
   if (plan.check_gradients) {
     for (std::int32_t m : backward) {
       const Path::Holders holders = paths[m]->GradientHolders(builder, m);
@@ -257,11 +258,13 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
     for (; collected < units.size() && collected < i + ahead; ++collected) {
       for (std::int32_t m : units[collected]) paths[m]->Collect(builder, m);
     }
+    builder.EmitWaiting(Trigger::kStepClosed);
     paths[units[i][0]]->Update(builder, units[i]);
   }
   const std::vector<std::int32_t> publishing = PublishOrder(plan, units);
   const std::size_t first_published = builder.ops();
   for (std::int32_t m : publishing) paths[m]->Publish(builder, m);
+  builder.EmitWaiting(Trigger::kStepClosed);
   builder.Interleave(first_published);
   for (std::int32_t m : publishing) paths[m]->Deliver(builder, m);
   WEFT_RETURN_IF_ERROR(builder.Finish(only_rank));

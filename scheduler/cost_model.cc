@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <tuple>
 
@@ -211,31 +212,69 @@ double CostModel::AnalyticCollective(OpKind kind, GroupClass group, int ranks, d
   return seconds;
 }
 
+CostEstimate CostModel::Pair(OpKind kind, GroupClass group, double bytes) const {
+  switch (kind) {
+    case OpKind::kReduce:
+      return Collective(OpKind::kReduceScatter, group, 2, 2 * bytes);
+    case OpKind::kBroadcast:
+      return Collective(OpKind::kAllGather, group, 2, 2 * bytes);
+    default:
+      // Half of a gather or a scatter stays where it is.
+      return Collective(OpKind::kAllGather, group, 2, bytes);
+  }
+}
+
+namespace {
+
+// The least power of two from which on `seconds(bytes)` of a way is less, by a twentieth, than that
+// of the plain one; -1 where there is none.
+template <typename Seconds>
+std::int64_t CheaperFrom(const Seconds& plain, const Seconds& other) {
+  constexpr double kGain = 0.95;
+  std::int64_t from = -1;
+  for (int power = 40; power >= 0; --power) {
+    const double bytes = std::ldexp(1.0, power);
+    // Where nothing costs anything nothing is gained.
+    if (plain(bytes) <= 0 || other(bytes) > kGain * plain(bytes)) break;
+    from = std::int64_t{1} << power;
+  }
+  return from;
+}
+
+}  // namespace
+
 FormChoices ChooseForms(const CostModel& model) {
   const ProcessGrid& grid = model.topology().grid;
   const std::array<int, kGroupClassCount> ranks = {grid.size(), grid.ranks_per_node, grid.nodes};
-  constexpr double kGain = 0.95;
+  using Seconds = std::function<double(double)>;
   FormChoices choices;
   for (int g = 0; g < kGroupClassCount; ++g) {
+    if (ranks[g] < 2) continue;
     const auto group = static_cast<GroupClass>(g);
-    const auto first_cheaper = [&](OpKind direct, OpKind part, OpKind whole) {
-      std::int64_t from = -1;
-      for (int power = 40; ranks[g] > 1 && power >= 0; --power) {
-        const auto seconds = [&](OpKind kind) {
-          return model.Collective(kind, group, ranks[g], std::ldexp(1.0, power)).seconds;
-        };
-        // Where nothing costs anything nothing is gained.
-        const bool gains =
-            seconds(direct) > 0 && seconds(part) + seconds(whole) <= kGain * seconds(direct);
-        if (!gains) break;
-        from = std::int64_t{1} << power;
-      }
-      return from;
+    const auto one = [&](OpKind kind) -> Seconds {
+      return [&model, group, kind, members = ranks[g]](double bytes) {
+        return model.Collective(kind, group, members, bytes).seconds;
+      };
+    };
+    const auto split_from = [&](OpKind direct, OpKind part, OpKind whole) {
+      return CheaperFrom<Seconds>(one(direct),
+                                  [first = one(part), second = one(whole)](double bytes) {
+                                    return first(bytes) + second(bytes);
+                                  });
     };
     choices.reduce_split_from[g] =
-        first_cheaper(OpKind::kReduce, OpKind::kReduceScatter, OpKind::kGather);
+        split_from(OpKind::kReduce, OpKind::kReduceScatter, OpKind::kGather);
     choices.broadcast_split_from[g] =
-        first_cheaper(OpKind::kBroadcast, OpKind::kScatter, OpKind::kAllGather);
+        split_from(OpKind::kBroadcast, OpKind::kScatter, OpKind::kAllGather);
+    if (ranks[g] > 2) continue;
+    std::int64_t& pair_from = choices.pair_from[g] = 1;
+    for (const OpKind kind :
+         {OpKind::kReduce, OpKind::kBroadcast, OpKind::kGather, OpKind::kScatter}) {
+      const std::int64_t from = CheaperFrom<Seconds>(
+          [single = one(kind)](double bytes) { return 2 * single(bytes); },
+          [&](double bytes) { return model.Pair(kind, group, bytes).seconds; });
+      pair_from = from < 0 || pair_from < 0 ? -1 : std::max(pair_from, from);
+    }
   }
   return choices;
 }
@@ -311,19 +350,24 @@ PassThroughSeconds ComparePassThrough(const CostModel& model, const PlanMatrix& 
   const double result = custom || !sharded ? stored : 4 * elements;
   // Shards travel alone.
   const double fellows = sharded || stored == 0 ? 1 : std::max(1.0, company.bucket_bytes / stored);
+  const auto on = [&](OpKind kind, GroupClass group, int ranks, double bytes) {
+    return model.Collective(kind, group, ranks, fellows * bytes).seconds / fellows;
+  };
   const auto world = [&](OpKind kind, double bytes) {
-    return model.Collective(kind, GroupClass::kWorld, grid.size(), fellows * bytes).seconds /
-           fellows;
+    return on(kind, GroupClass::kWorld, grid.size(), bytes);
+  };
+  const auto one_way = [&](OpKind kind, GroupClass group, int ranks, double bytes) {
+    const double alone = on(kind, group, ranks, bytes);
+    if (ranks != 2) return alone;
+    return std::min(alone, model.Pair(kind, group, fellows * bytes).seconds / fellows / 2);
   };
   const double node_part = sharded ? LargestNodePart(grid, matrix) : 1;
   const auto rooted = [&](OpKind kind, double bytes) {
-    if (!scheduler::TwoLevel(grid)) return world(kind, bytes);
+    if (!scheduler::TwoLevel(grid)) return one_way(kind, GroupClass::kWorld, grid.size(), bytes);
     const double in_node =
         kind == OpKind::kGather || kind == OpKind::kScatter ? node_part * bytes : bytes;
-    return (model.Collective(kind, GroupClass::kIntra, grid.ranks_per_node, fellows * in_node)
-                .seconds +
-            model.Collective(kind, GroupClass::kInter, grid.nodes, fellows * bytes).seconds) /
-           fellows;
+    return one_way(kind, GroupClass::kIntra, grid.ranks_per_node, in_node) +
+           one_way(kind, GroupClass::kInter, grid.nodes, bytes);
   };
   PassThroughSeconds seconds;
   double& owner = seconds.owner.collectives;

@@ -88,6 +88,7 @@ class Digest {
     Add(op.form);
     Add(op.piece);
     Add(op.pieces);
+    Add(op.with_next);
     Add(op.bytes);
     Add(op.flops);
     Add(op.after);

@@ -67,7 +67,7 @@ std::int64_t PlanBuilder::MostNodeRows(std::int32_t m) const {
   return most;
 }
 
-Op& PlanBuilder::Emit(const Wire& wire, std::int32_t m, Place place, Slots slots) {
+Op PlanBuilder::Make(const Wire& wire, std::int32_t m, Place place, Slots slots) const {
   Op op{};
   op.kind = wire.kind;
   op.lane = wire.lane;
@@ -89,13 +89,19 @@ Op& PlanBuilder::Emit(const Wire& wire, std::int32_t m, Place place, Slots slots
   op.use = place.use;
   op.form = FormOf(op);
   op.pieces = PiecesOf(op);
-  const std::int64_t width = static_cast<std::int64_t>(SizeOf(SlotType(matrix(m), slots.source)));
-  const std::int64_t elements = op.bytes / width;
-  for (op.piece = 0; op.piece + 1 < op.pieces; ++op.piece) {
-    plan_.ops.push_back(op);
-    plan_.ops.back().bytes = PieceOf(elements, op).count * width;
+  return op;
+}
+
+Op& PlanBuilder::Push(Op op) {
+  if (op.pieces > 1) {
+    const auto width = static_cast<std::int64_t>(SizeOf(SlotType(matrix(op.matrix), op.source)));
+    const std::int64_t elements = op.bytes / width;
+    for (op.piece = 0; op.piece + 1 < op.pieces; ++op.piece) {
+      plan_.ops.push_back(op);
+      plan_.ops.back().bytes = PieceOf(elements, op).count * width;
+    }
+    op.bytes = PieceOf(elements, op).count * width;
   }
-  op.bytes = PieceOf(elements, op).count * width;
   plan_.ops.push_back(std::move(op));
   return plan_.ops.back();
 }
@@ -120,12 +126,20 @@ void PlanBuilder::Interleave(std::size_t first) {
   std::vector<Turn> places;
   std::map<std::int32_t, std::int64_t> over;  // by matrix: the turn behind its last piece
   std::array<std::int64_t, kLaneCount> next = {};
+  // Scatters use buffers in turn, and are never cut: they stay in their order on both lanes.
+  std::int64_t scattered = 0;
   for (std::size_t i = first; i < plan_.ops.size(); ++i) {
     const Op& op = plan_.ops[i];
-    const std::int64_t begin = op.piece > 0 ? 0 : next[static_cast<std::size_t>(op.lane)]++;
-    std::int64_t& turn = over[op.matrix];
-    turn = std::max(turn, begin);
-    places.push_back({turn++, i});
+    std::int64_t turn = op.piece > 0 ? 0 : next[static_cast<std::size_t>(op.lane)]++;
+    turn = std::max(turn, over[op.matrix]);
+    if (op.with_next) turn = std::max(turn, over[plan_.ops[i + 1].matrix]);
+    if (op.kind == OpKind::kScatter) scattered = turn = std::max(turn, scattered);
+    places.push_back({turn, i});
+    over[op.matrix] = turn + 1;
+    if (!op.with_next) continue;
+    const std::int32_t other = plan_.ops[++i].matrix;
+    places.push_back({turn, i});
+    over[other] = turn + 1;
   }
   std::stable_sort(places.begin(), places.end(),
                    [](const Turn& a, const Turn& b) { return a.turn < b.turn; });
@@ -135,67 +149,22 @@ void PlanBuilder::Interleave(std::size_t first) {
   std::move(ops.begin(), ops.end(), plan_.ops.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
+GroupClass PlanBuilder::ClassOf(const Op& op) const {
+  return op.group == world_   ? GroupClass::kWorld
+         : op.group == intra_ ? GroupClass::kIntra
+                              : GroupClass::kInter;
+}
+
 CollectiveForm PlanBuilder::FormOf(const Op& op) const {
   const bool reduce = op.kind == OpKind::kReduce;
   if (!reduce && op.kind != OpKind::kBroadcast) return CollectiveForm::kDirect;
-  const GroupClass group = op.group == world_   ? GroupClass::kWorld
-                           : op.group == intra_ ? GroupClass::kIntra
-                                                : GroupClass::kInter;
   const auto& from = reduce ? forms_.reduce_split_from : forms_.broadcast_split_from;
-  const std::int64_t least = from[static_cast<std::size_t>(group)];
+  const std::int64_t least = from[static_cast<std::size_t>(ClassOf(op))];
   return least >= 0 && op.bytes >= least ? CollectiveForm::kSplit : CollectiveForm::kDirect;
 }
 
 void PlanBuilder::OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root) {
   Emit({kind, World(), world_lane_, root, matrix(m).rows}, m, place, slots);
-}
-
-void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source, Slot node,
-                          Slot target) {
-  const int owner = matrix(m).owner;
-  if (!two_level()) {
-    OnWorld(kind, m, place, {source, target}, owner);
-    return;
-  }
-  const int local = grid().local_of(owner);
-  TakeTurn(m, node, local, plan_.limits.buffers_in_turn);
-  const std::int64_t rows = kind == OpKind::kGather ? MostNodeRows(m) : matrix(m).rows;
-  Emit({kind, Intra(), Lane::kIntra, local, rows}, m, place, {source, node});
-  Emit({kind, Inter(local), Lane::kInter, grid().node_of(owner), matrix(m).rows}, m, place,
-       {node, target});
-}
-
-void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source,
-                            Slot node, Slot target) {
-  const int owner = matrix(m).owner;
-  if (!two_level()) {
-    OnWorld(kind, m, {on_rank}, {source, target}, owner);
-    return;
-  }
-  const int local = grid().local_of(owner);
-  if (node != target) TakeTurn(m, node, local, plan_.limits.buffers_in_turn);
-  Emit({kind, Inter(local), Lane::kInter, grid().node_of(owner), matrix(m).rows}, m, {on_node},
-       {source, node});
-  const std::int64_t rows = kind == OpKind::kScatter ? MostNodeRows(m) : matrix(m).rows;
-  Emit({kind, Intra(), Lane::kIntra, local, rows}, m, {on_rank}, {node, target});
-}
-
-void PlanBuilder::Fetch(std::int32_t m, Lane level, std::int32_t use) {
-  if (alone()) return;
-  const int owner = matrix(m).owner;
-  const Place place{Stage::kSubmitted, Trigger::kNeeded, use};
-  const Slots slots{Slot::kWeight, Slot::kWeight};
-  if (!two_level()) {
-    if (level == Lane::kIntra) return;
-    Emit({OpKind::kBroadcast, World(), world_lane_, owner, matrix(m).rows}, m, place, slots);
-    return;
-  }
-  const int local = grid().local_of(owner);
-  const Wire wire =
-      level == Lane::kInter
-          ? Wire{OpKind::kBroadcast, Inter(local), level, grid().node_of(owner), matrix(m).rows}
-          : Wire{OpKind::kBroadcast, Intra(), level, local, matrix(m).rows};
-  Emit(wire, m, place, slots);
 }
 
 void PlanBuilder::Use(std::int32_t m, std::int32_t use) {
@@ -274,6 +243,7 @@ void PlanBuilder::TakeTurn(std::int32_t m, Slot slot, int ring, int places) {
   if (static_cast<int>(turns.buffers.size()) < places) turns.buffers.push_back(plan_.buffers++);
   const std::int32_t buffer = turns.buffers[turns.next % turns.buffers.size()];
   turns.next = (turns.next + 1) % places;
+  ++turns.turns;
   const std::int32_t set = SetOf(matrix(m), slot);
   if (set < 0) {
     plan_.matrices[m].buffers[static_cast<int>(slot)] = buffer;

@@ -57,7 +57,8 @@ class PlanBuilder {
   // Collectives of the whole matrix over all ranks.
   void OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root = -1);
   // From all ranks to the owner: `kind` is kReduce or kGather; `node` holds what lies between the
-  // two levels.
+  // two levels. These, FromOwner() and Fetch() may leave their ops to wait for one that goes the
+  // other way (FormChoices::pair_from), until EmitWaiting() at the latest.
   void ToOwner(OpKind kind, std::int32_t m, Place place, Slot source, Slot node, Slot target);
   // From the owner to all ranks: `kind` is kBroadcast or kScatter.
   void FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source, Slot node,
@@ -90,6 +91,9 @@ class PlanBuilder {
   void Interleave(std::size_t first);
   std::size_t ops() const { return plan_.ops.size(); }
 
+  // Emits the waiting collectives of `trigger`. Call it before an op that needs what they bring.
+  void EmitWaiting(Trigger trigger);
+
   // The rest of a plan: buffers for slots that take no turns, lanes (of one rank alone if
   // `only_rank` >= 0) and the stated bound.
   absl::Status Finish(int only_rank);
@@ -102,11 +106,32 @@ class PlanBuilder {
     int root;  // world rank, or a place in every part
     std::int64_t rows;
   };
-  Op& Emit(const Wire& wire, std::int32_t m, Place place, Slots slots);
+  Op Make(const Wire& wire, std::int32_t m, Place place, Slots slots) const;
+  Op& Push(Op op);
+  Op& Emit(const Wire& wire, std::int32_t m, Place place, Slots slots) {
+    return Push(Make(wire, m, place, slots));
+  }
+  // A matrix on its way over one level or two.
+  struct Journey {
+    std::int32_t m = -1;
+    std::vector<Op> legs;
+    Slot between = Slot::kNone;  // what it takes its turn at before the first leg
+    std::size_t next = 0;
+    std::int64_t turn = -1;  // at that buffer, counting those of its ring; -1 before it is taken
+    std::int64_t began = 0;  // counts journeys
+  };
+  void Begin(Journey journey);
+  void GoOn(Journey journey);
+  void EmitLeg(Journey& journey);
+  void EmitWaiting(std::vector<Journey>::iterator which);
+  bool MayPair(const Op& op) const;
+  int LocalRankOfOwner(std::int32_t m) const { return grid().local_of(matrix(m).owner); }
+  void TakeNodeTurn(Journey& journey);
   std::int32_t Add(std::int32_t& index, std::string name, std::vector<std::vector<int>> parts);
   std::int64_t MostNodeRows(std::int32_t m) const;
   void GiveBuffers();
 
+  GroupClass ClassOf(const Op& op) const;
   CollectiveForm FormOf(const Op& op) const;
   std::int32_t PiecesOf(const Op& op) const;
 
@@ -119,8 +144,11 @@ class PlanBuilder {
   std::vector<std::int32_t> inter_, rank_, all_but_;
   struct Ring {
     std::vector<std::int32_t> buffers;
+    std::int64_t turns = 0;
     std::size_t next = 0;
   };
+  std::vector<Journey> waiting_;  // the oldest first
+  std::int64_t begun_ = 0;
   std::map<std::pair<Slot, int>, Ring> rings_;
 };
 

@@ -45,6 +45,7 @@ Json ToJson(const Plan& plan, const Op& op) {
   if (op.set >= 0) json["set"] = op.set;
   if (op.trigger == Trigger::kNeeded) json["use"] = op.use;
   if (op.form == CollectiveForm::kSplit) json["form"] = "split";
+  if (op.with_next) json["with_next"] = true;
   if (op.pieces > 1) {
     json["piece"] = op.piece;
     json["pieces"] = op.pieces;

@@ -84,6 +84,7 @@ absl::Status UseBuilder::Prepare() {
 void UseBuilder::FetchLayer(int visit, Lane level, std::int32_t use) {
   if (visit >= static_cast<int>(visits_.size()) || !visits_[visit].fetched) return;
   for (std::int32_t m : layers_[visits_[visit].layer].travellers) builder_.Fetch(m, level, use);
+  builder_.EmitWaiting(Trigger::kNeeded);
 }
 
 void UseBuilder::EmitVisit(int visit) {

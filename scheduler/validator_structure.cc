@@ -212,6 +212,42 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   return absl::OkStatus();
 }
 
+// What runs as one begins together and in no order: it must be the same of both, the two must not
+// touch the same memory, and neither may wait for the other.
+absl::Status CheckPair(const Plan& plan, std::int32_t index) {
+  const Op& op = plan.ops[index];
+  const std::string what = DescribeOp(plan, index);
+  if (!InRange(index + 1, plan.ops.size())) return InvalidPlan(what, " has no op to run with");
+  const Op& next = plan.ops[index + 1];
+  const std::string with = DescribeOp(plan, index + 1);
+  const auto single = [](const Op& one) {
+    return one.form == CollectiveForm::kDirect && one.pieces == 1;
+  };
+  const bool alike = IsRooted(op.kind) && next.kind == op.kind && next.group == op.group &&
+                     next.lane == op.lane && next.trigger == op.trigger && next.use == op.use &&
+                     single(op) && single(next) && !next.with_next;
+  const std::vector<std::vector<int>>& parts = plan.groups[op.group].parts;
+  const bool of_two = std::all_of(parts.begin(), parts.end(),
+                                  [](const std::vector<int>& part) { return part.size() == 2; });
+  if (!alike || !of_two || next.root == op.root) {
+    return InvalidPlan(what, " cannot run as one with ", with,
+                       ": they are not opposite collectives of a group of two");
+  }
+  if (std::find(next.after.begin(), next.after.end(), index) != next.after.end()) {
+    return InvalidPlan(with, " waits for ", what, ", with which it is to run as one");
+  }
+  for (const Slot mine : {op.source, op.target}) {
+    for (const Slot theirs : {next.source, next.target}) {
+      const std::int32_t buffer = plan.matrices[op.matrix].buffers[static_cast<int>(mine)];
+      if (op.matrix == next.matrix ||
+          (buffer >= 0 && buffer == plan.matrices[next.matrix].buffers[static_cast<int>(theirs)])) {
+        return InvalidPlan(what, " and ", with, " run as one on the same memory");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckStructure(const Plan& plan) {
@@ -255,6 +291,10 @@ absl::Status CheckStructure(const Plan& plan) {
     if (parts.size() != 1 || parts[0].size() != static_cast<std::size_t>(grid.size())) {
       return InvalidPlan(DescribeOp(plan, index), " must include every rank");
     }
+  }
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    if (!plan.ops[i].with_next) continue;
+    WEFT_RETURN_IF_ERROR(CheckPair(plan, static_cast<std::int32_t>(i)));
   }
   if (verdicts != 1) return InvalidPlan("it has ", verdicts, " verdicts, not one");
   return absl::OkStatus();

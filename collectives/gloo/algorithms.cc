@@ -87,6 +87,7 @@ class Performer {
   }
 
   Result Payload() {
+    if (!op_.joined.empty()) return Together();
     switch (op_.kind) {
       case OpKind::kAllReduce:
         return AllReduce();
@@ -222,6 +223,69 @@ class Performer {
     }
     CopyBytes(op_.recv, At(op_.send, offsets[rank_]), op_.counts[rank_]);
     return wire_.Wait();
+  }
+
+  // All messages of rooted operations at once, straight between the root and the others: in a group
+  // of two, which this is for, there is no shorter way.
+  Result Together() {
+    std::vector<std::vector<std::int64_t>> offsets;  // by operation; of the whole for single counts
+    std::vector<std::byte*> received;                // reductions, on their root: by operation
+    std::int64_t scratch_bytes = 0;
+    for (std::size_t place = 0; place < PartsOf(op_); ++place) {
+      const Operation& op = PartOf(op_, place);
+      offsets.push_back(PartOffsets(op));
+      if (op.kind == OpKind::kReduce && rank_ == op.root) scratch_bytes += TotalBytes(op) * size_;
+    }
+    std::byte* scratch = Scratch(scratch_bytes);
+    for (std::size_t place = 0; place < PartsOf(op_); ++place) {
+      const Operation& op = PartOf(op_, place);
+      received.push_back(scratch);
+      if (op.kind == OpKind::kReduce && rank_ == op.root) scratch += TotalBytes(op) * size_;
+      for (int peer = 0; peer < size_; ++peer) {
+        if (peer != rank_) PostStraight(op, offsets[place], peer, received[place]);
+      }
+    }
+    if (Result trouble = wire_.Wait()) return trouble;
+    for (std::size_t place = 0; place < PartsOf(op_); ++place) {
+      FinishStraight(PartOf(op_, place), offsets[place], received[place]);
+    }
+    return std::nullopt;
+  }
+
+  void PostStraight(const Operation& op, const std::vector<std::int64_t>& offsets, int peer,
+                    std::byte* received) {
+    const bool inwards = op.kind == OpKind::kReduce || op.kind == OpKind::kGather;
+    const bool by_parts = IsPerRank(op.kind);
+    const bool at_root = rank_ == op.root;
+    if (!at_root && peer != op.root) return;
+    const int far = at_root ? peer : rank_;  // the member at the other end of the root's message
+    const std::int64_t offset = by_parts ? offsets[far] : 0;
+    const std::int64_t bytes = by_parts ? op.counts[far] : TotalBytes(op);
+    const void* whole = op.kind == OpKind::kBroadcast ? op.recv : op.send;
+    if (at_root == inwards) {
+      void* to = op.recv;
+      if (at_root) to = by_parts ? At(op.recv, offset) : At(received, TotalBytes(op) * peer);
+      wire_.Recv(peer, Tag(kPayload), to, bytes);
+    } else {
+      wire_.Send(peer, Tag(kPayload), at_root ? At(whole, offset) : whole, bytes);
+    }
+  }
+
+  // What stays on the root, and the sums.
+  void FinishStraight(const Operation& op, const std::vector<std::int64_t>& offsets,
+                      const std::byte* received) {
+    if (rank_ != op.root || op.kind == OpKind::kBroadcast) return;
+    if (op.kind == OpKind::kGather) {
+      CopyBytes(At(op.recv, offsets[rank_]), op.send, op.counts[rank_]);
+    } else if (op.kind == OpKind::kScatter) {
+      CopyBytes(op.recv, At(op.send, offsets[rank_]), op.counts[rank_]);
+    } else if (op.counts[0] > 0) {
+      std::vector<const void*> sources(size_);
+      for (int peer = 0; peer < size_; ++peer) {
+        sources[peer] = peer == rank_ ? op.send : received + TotalBytes(op) * peer;
+      }
+      ReduceSources(sources, op.recv, op.counts[0], op.dtype, op.reduce);
+    }
   }
 
   // Ranks counted from the root; each receives from the rank without its highest bit.

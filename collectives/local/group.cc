@@ -53,7 +53,7 @@ absl::Status Group::Run(int rank, std::int64_t sequence, const Operation& op) {
     std::unique_lock<std::mutex> lock(mutex_);
     WEFT_RETURN_IF_ERROR(Meet(rank, slot, op, lock));
   }
-  CopyShare(rank, slot);
+  for (std::size_t place = 0; place < PartsOf(op); ++place) CopyShare(rank, slot, place);
 
   std::unique_lock<std::mutex> lock(mutex_);
   if (++slot.done == size()) changed_.notify_all();
@@ -119,8 +119,9 @@ void Group::Commit(Slot& slot) {
   slot.end = world_.links().Book(*slot.ops[0], world_ranks_, world_.clock().Now());
 }
 
-void Group::CopyShare(int rank, Slot& slot) {
-  const Operation& op = *slot.ops[rank];
+void Group::CopyShare(int rank, Slot& slot, std::size_t place) {
+  const auto of = [&](int member) -> const Operation& { return PartOf(*slot.ops[member], place); };
+  const Operation& op = of(rank);
   switch (op.kind) {
     case OpKind::kAllReduce:
       AllReduceShare(rank, slot);
@@ -128,40 +129,43 @@ void Group::CopyShare(int rank, Slot& slot) {
     case OpKind::kReduce: {
       const Range share = ShareOf(op.counts[0], rank, size());
       const std::int64_t offset = share.begin * UnitBytes(op);
-      ReduceRange(slot, offset, At(slot.ops[op.root]->recv, offset), share.end - share.begin);
+      ReduceRange(slot, place, offset, At(of(op.root).recv, offset), share.end - share.begin);
       return;
     }
     case OpKind::kBroadcast:
-      CopyBytes(op.recv, slot.ops[op.root]->recv, op.counts[0]);
+      CopyBytes(op.recv, of(op.root).recv, op.counts[0]);
       return;
     case OpKind::kAllGather: {
       const std::vector<std::int64_t> offsets = PartOffsets(op);
       for (int r = 0; r < size(); ++r) {
-        CopyBytes(At(op.recv, offsets[r]), slot.ops[r]->send, op.counts[r]);
+        CopyBytes(At(op.recv, offsets[r]), of(r).send, op.counts[r]);
       }
       return;
     }
     case OpKind::kReduceScatter:
-      ReduceRange(slot, PartOffsets(op)[rank], op.recv, op.counts[rank]);
+      ReduceRange(slot, place, PartOffsets(op)[rank], op.recv, op.counts[rank]);
       return;
     case OpKind::kGather:
-      CopyBytes(At(slot.ops[op.root]->recv, PartOffsets(op)[rank]), op.send, op.counts[rank]);
+      CopyBytes(At(of(op.root).recv, PartOffsets(op)[rank]), op.send, op.counts[rank]);
       return;
     case OpKind::kScatter:
-      CopyBytes(op.recv, At(slot.ops[op.root]->send, PartOffsets(op)[rank]), op.counts[rank]);
+      CopyBytes(op.recv, At(of(op.root).send, PartOffsets(op)[rank]), op.counts[rank]);
       return;
     case OpKind::kBarrier:
       return;
   }
 }
 
-void Group::ReduceRange(const Slot& slot, std::int64_t send_offset, void* to,
+void Group::ReduceRange(const Slot& slot, std::size_t place, std::int64_t send_offset, void* to,
                         std::int64_t count) const {
   if (count == 0) return;
   std::vector<const void*> sources;
   sources.reserve(slot.ops.size());
-  for (const Operation* op : slot.ops) sources.push_back(At(op->send, send_offset));
-  ReduceSources(sources, to, count, slot.ops[0]->dtype, slot.ops[0]->reduce);
+  for (const Operation* op : slot.ops) {
+    sources.push_back(At(PartOf(*op, place).send, send_offset));
+  }
+  const Operation& first = PartOf(*slot.ops[0], place);
+  ReduceSources(sources, to, count, first.dtype, first.reduce);
 }
 
 void Group::AllReduceShare(int rank, Slot& slot) {
@@ -169,7 +173,7 @@ void Group::AllReduceShare(int rank, Slot& slot) {
   const std::int64_t unit = UnitBytes(op);
   const Range own = ShareOf(op.counts[0], rank, size());
   // In place, this overwrites only the range that nobody else reads before the middle.
-  ReduceRange(slot, own.begin * unit, At(op.recv, own.begin * unit), own.end - own.begin);
+  ReduceRange(slot, 0, own.begin * unit, At(op.recv, own.begin * unit), own.end - own.begin);
   MeetInTheMiddle(slot);
   for (int step = 1; step < size(); ++step) {
     const int peer = (rank + step) % size();

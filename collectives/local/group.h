@@ -3,6 +3,7 @@
 
 #include <array>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -54,8 +55,10 @@ class Group {
   int size() const { return static_cast<int>(world_ranks_.size()); }
   absl::Status Meet(int rank, Slot& slot, const Operation& op, std::unique_lock<std::mutex>& lock);
   void Commit(Slot& slot);
-  void CopyShare(int rank, Slot& slot);
-  void ReduceRange(const Slot& slot, std::int64_t send_offset, void* to, std::int64_t count) const;
+  // Of the operation at `place` among those that run together.
+  void CopyShare(int rank, Slot& slot, std::size_t place);
+  void ReduceRange(const Slot& slot, std::size_t place, std::int64_t send_offset, void* to,
+                   std::int64_t count) const;
   void AllReduceShare(int rank, Slot& slot);
   void MeetInTheMiddle(Slot& slot);
   std::vector<int> Missing(const Slot& slot) const;

@@ -1,7 +1,9 @@
 #include "collectives/local/links.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
 #include "base/link_cost.h"
@@ -10,6 +12,20 @@ namespace weft::collectives::local {
 namespace {
 
 bool IsEmulated(const Link& link) { return link.latency_us > 0 || link.gigabytes_per_second > 0; }
+
+// In a group of two, operations that run together and go opposite ways do not disturb each other.
+// In larger groups they share links, and one is taken to follow the other.
+double SecondsTogether(const Operation& op, int ranks, const Link& link) {
+  std::array<double, 2> by_direction = {};
+  for (std::size_t place = 0; place < PartsOf(op); ++place) {
+    const Operation& part = PartOf(op, place);
+    const bool inwards = part.kind == OpKind::kReduce || part.kind == OpKind::kGather;
+    const bool other_way = ranks == 2 && part.root != (inwards ? 0 : 1);
+    by_direction[other_way ? 1 : 0] += base::CollectiveSeconds(
+        PatternOf(part.kind), ranks, static_cast<double>(TotalBytes(part)), link);
+  }
+  return std::max(by_direction[0], by_direction[1]);
+}
 
 Nanos ToNanos(double seconds) { return static_cast<Nanos>(std::llround(seconds * 1e9)); }
 
@@ -33,10 +49,7 @@ Nanos Links::Book(const Operation& op, const std::vector<int>& world_ranks, Nano
       members_on[grid.node_of(world_ranks.front())] < static_cast<int>(world_ranks.size());
 
   const int ranks = static_cast<int>(world_ranks.size());
-  const auto bytes = static_cast<double>(TotalBytes(op));
-  const auto time = [&](double amount, const Link& link) {
-    return ToNanos(base::CollectiveSeconds(PatternOf(op.kind), ranks, amount, link));
-  };
+  const auto time = [&](const Link& link) { return ToNanos(SecondsTogether(op, ranks, link)); };
   const std::vector<ResourceUse> uses = ResourcesOf(topology_, world_ranks);
 
   std::vector<Nanos*> until_end;
@@ -46,9 +59,9 @@ Nanos Links::Book(const Operation& op, const std::vector<int>& world_ranks, Nano
   for (const int rank : world_ranks) {
     if (!intra_emulated_ || members_on[grid.node_of(rank)] < 2) continue;
     until_end.push_back(&port_free_[rank]);
-    length = time(bytes, topology_.intra);
+    length = time(topology_.intra);
   }
-  if (inter_emulated_ && spans) length = std::max(length, time(bytes, topology_.inter));
+  if (inter_emulated_ && spans) length = std::max(length, time(topology_.inter));
   for (const ResourceUse& use : uses) {
     Nanos* const free = &resource_free_[use.resource];
     const SharedResource& resource = resources_[use.resource];
@@ -56,8 +69,16 @@ Nanos Links::Book(const Operation& op, const std::vector<int>& world_ranks, Nano
       if (inter_emulated_) until_end.push_back(free);
       continue;
     }
-    const Nanos busy =
-        time(bytes * base::RootComplexPasses(PatternOf(op.kind), use.passes, ranks), resource.link);
+    // Both directions pass through it.
+    double seconds = 0;
+    for (std::size_t place = 0; place < PartsOf(op); ++place) {
+      const Operation& part = PartOf(op, place);
+      const base::Pattern pattern = PatternOf(part.kind);
+      const double passing = static_cast<double>(TotalBytes(part)) *
+                             base::RootComplexPasses(pattern, use.passes, ranks);
+      seconds += base::CollectiveSeconds(pattern, ranks, passing, resource.link);
+    }
+    const Nanos busy = ToNanos(seconds);
     for_a_time.emplace_back(free, busy);
     length = std::max(length, busy);
   }

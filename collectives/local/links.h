@@ -17,7 +17,8 @@ namespace weft::collectives::local {
 // takes the longest of base::CollectiveSeconds() of the link classes in use and of what it has to
 // send through each root complex. It occupies ports and NICs until it ends, a root complex for as
 // long as that alone takes: while a slow NIC is waited for, others may pass. All of them serve in
-// booking order. Thread-safe.
+// booking order. Operations joined to one are booked with it; in a group of two those that go
+// opposite ways use both directions of its links at once. Thread-safe.
 class Links {
  public:
   explicit Links(const Topology& topology);

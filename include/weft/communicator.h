@@ -85,6 +85,14 @@ class Communicator {
   virtual absl::Status ScatterV(Stream& stream, const void* send, void* recv,
                                 absl::Span<const std::int64_t> bytes, int root, OpTag tag) = 0;
 
+  // Reduce, Broadcast, GatherV and ScatterV calls between these two run as one operation: they
+  // begin together and move side by side, so that what goes opposite ways uses both directions of a
+  // link. All on one stream; memory that one of them writes belongs to no other. A call that
+  // returns an error, as any other kind of collective does here, ends in nothing being enqueued:
+  // GroupEnd() returns the first such error. Groups do not nest.
+  virtual absl::Status GroupStart() = 0;
+  virtual absl::Status GroupEnd() = 0;
+
   // Passes on no member before all members have reached it.
   virtual absl::Status Barrier(Stream& stream, OpTag tag) = 0;
 

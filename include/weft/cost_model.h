@@ -74,6 +74,10 @@ class CostModel {
   // two ranks.
   CostEstimate Collective(OpKind kind, GroupClass group, int ranks, double bytes) const;
 
+  // Two collectives with a root, of `bytes` each, that go opposite ways in a group of two and run
+  // as one: by Collective(), of reduce-scatter or all-gather, which move as much each way.
+  CostEstimate Pair(OpKind kind, GroupClass group, double bytes) const;
+
   // Whether there is a profile.
   bool measured() const { return measured_; }
   const Topology& topology() const { return topology_; }
@@ -102,9 +106,10 @@ class CostModel {
   std::map<std::pair<OpKind, GroupClass>, std::map<int, LinkFit>> collectives_;
 };
 
-// From which payload on each class of groups of `model`'s topology the split form is cheaper, by
-// a twentieth or more, for this and every larger payload (up to 2^40 bytes; powers of two are
-// looked at). Never for groups of one.
+// From which payload on each class of groups of `model`'s topology the split form is cheaper than
+// one collective, and, of two members, a pair than its two one by one: by a twentieth or more, for
+// this and every larger payload (up to 2^40 bytes; powers of two are looked at). Never for groups
+// of one.
 FormChoices ChooseForms(const CostModel& model);
 
 // Batches beyond this are not offered to owner assignment: their workspace grows with the batch,
@@ -160,7 +165,8 @@ struct Company {
 };
 
 // The collectives are those of its path (docs/plan.md, "Paths"), one after another, a bucket's at
-// the matrix's share of the bytes; the owner's compute is spread over all ranks, since each owns
+// the matrix's share of the bytes, to and from owners in groups of two at half a pair where that is
+// less; the owner's compute is spread over all ranks, since each owns
 // its part of the model, the other is run on every rank. Element-wise and owned matrices have no
 // choice and are not to be asked for.
 PassThroughSeconds ComparePassThrough(const CostModel& model, const PlanMatrix& matrix,

@@ -132,6 +132,9 @@ struct Op {
   // This op carries the elements from count * piece / pieces to count * (piece + 1) / pieces.
   std::int32_t piece = 0;
   std::int32_t pieces = 1;
+  // In a group of two: this collective runs as one with the op behind it, which is of the same kind
+  // and has the other member for its root, so that both directions of the link are in use.
+  bool with_next = false;
   // Collectives: payload of the whole op in the source slot's type, not one rank's share of it: the
   // matrices, or the node's rows of one (gather and scatter inside a node); where the parts of the
   // group carry unequal payloads, the largest.

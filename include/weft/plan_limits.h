@@ -16,19 +16,23 @@ enum class CollectiveForm : std::uint8_t {
   kSplit    // in equal parts: reduce-scatter and gather; scatter and all-gather
 };
 
-// Payloads from which the split form is taken, by GroupClass; -1: never. The split form holds one
-// part more, ceil(elements / ranks) of them, for each lane (docs/plan.md, "Forms").
+// How collectives with a root are carried out, by GroupClass.
 struct FormChoices {
+  // Payloads from which the split form is taken; -1: never. It holds one part more, ceil(elements /
+  // ranks) of them, for each lane (docs/plan.md, "Forms").
   std::array<std::int64_t, kGroupClassCount> reduce_split_from = {-1, -1, -1};
   std::array<std::int64_t, kGroupClassCount> broadcast_split_from = {-1, -1, -1};
+  // Payloads from which, in groups of two, two collectives whose roots are opposite run as one
+  // (docs/plan.md, "Pairs"); -1: never.
+  std::array<std::int64_t, kGroupClassCount> pair_from = {-1, -1, -1};
 
   friend bool operator==(const FormChoices&, const FormChoices&) = default;
 };
 
 struct PlanLimits {
-  // Collectives that a rank has under way at once: 2 (one on each lane), or 1, for devices whose
-  // links are one path, as where GPU and NIC share a root complex: intra and inter collectives then
-  // take turns in plan order.
+  // Collectives that a rank has under way at once, a pair counting as one: 2 (one on each lane), or
+  // 1, for devices whose links are one path, as where GPU and NIC share a root complex: intra and
+  // inter collectives then take turns in plan order.
   int collectives_in_flight = 2;
   // Matrices (or buckets) whose intermediate buffers of one kind a rank holds at a time, where they
   // are taken in turn (docs/plan.md, "Buffers"). 1 or more: fewer hold less memory, more let

@@ -70,6 +70,26 @@ TEST(Links, DisjointInterGroupsOverlapUnlessTheyShareANic) {
   EXPECT_EQ(shared.Book(Broadcast(1000), {1, 3}, 0), 28000);
 }
 
+TEST(Links, InAGroupOfTwoOppositeWaysDoNotDisturbEachOther) {
+  const auto end = [](OpKind kind, int root, OpKind other, int other_root, int size) {
+    Operation op{kind, nullptr, nullptr, {1000}};
+    op.root = root;
+    Operation joined{other, nullptr, nullptr, {600}};
+    joined.root = other_root;
+    op.joined.push_back(joined);
+    const std::vector<int> ranks = size == 2 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2};
+    return Links(Emulated(1, size, 0)).Book(op, ranks, 0);
+  };
+  constexpr Nanos kHop = 2000;
+  const OpKind broadcast = OpKind::kBroadcast, reduce = OpKind::kReduce;
+  EXPECT_EQ(end(broadcast, 0, broadcast, 1, 2), kHop + 1000);
+  EXPECT_EQ(end(broadcast, 1, broadcast, 1, 2), 2 * kHop + 1600);
+  EXPECT_EQ(end(reduce, 0, broadcast, 0, 2), kHop + 4000)
+      << "1000 fp32 elements come, 600 bytes go";
+  EXPECT_EQ(end(reduce, 0, broadcast, 1, 2), 2 * kHop + 4600);
+  EXPECT_EQ(end(broadcast, 0, broadcast, 1, 3), 2 * 2 * kHop + 1600);
+}
+
 TEST(Links, FreeLinksTakeNoTimeAndOccupyNothing) {
   Topology topology;
   topology.grid = {2, 2};

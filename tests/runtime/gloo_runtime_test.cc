@@ -111,6 +111,10 @@ TEST(GlooRuntime, CollectivesInSplitFormChangeNoBit) {
   ExpectWhatThreadsGet(RunProcesses("run-split"));
 }
 
+TEST(GlooRuntime, PairsOfCollectivesChangeNoBit) {
+  ExpectWhatThreadsGet(RunProcesses("run-paired"));
+}
+
 class KilledRank : public ::testing::TestWithParam<std::string> {};
 
 // The others return within the deadline (10 s in the worker) + 5 s, naming the dead rank.

@@ -40,7 +40,7 @@ int Main(int rank, int size, const std::string& store, const std::string& mode,
          const std::string& out) {
   auto device = CreateHostDevice();
   Check(device.status());
-  const bool run = mode == "run" || mode == "run-split";
+  const bool run = mode.rfind("run", 0) == 0;
   GlooTransportOptions transport_options;
   transport_options.rank = rank;
   transport_options.size = size;
@@ -54,6 +54,7 @@ int Main(int rank, int size, const std::string& store, const std::string& mode,
   if (mode == "run-split") {
     options.costs = testing::CostsWithForms(options.topology, testing::kAlwaysSplit);
   }
+  if (mode == "run-paired") options.costs = testing::CostsWithPairs(options.topology);
   auto runtime = Runtime::Create(options, **device, **transport);
   Check(runtime.status());
 

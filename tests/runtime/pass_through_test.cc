@@ -177,16 +177,18 @@ TEST(PassThrough, OwnedMatricesKeepTheirOwners) {
 
 TEST(PassThrough, DifferencesBetweenRanksAreNamed) {
   const auto message = [](void (*change)(RuntimeOptions&)) {
-    std::vector<std::string> messages(2);
-    RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {
-      RuntimeOptions options = OptionsFor({1, 2});
+    // In a group of two, pairs would differ too, and be named.
+    std::vector<std::string> messages(3);
+    RunWorld({.grid = {1, 3}}, [&](testing::Rank rank) {
+      RuntimeOptions options = OptionsFor({1, 3});
       if (rank.rank == 1) change(options);
-      RankModel model({{4, 4}}, Layout::kReplicated, GradientKind::kReduced, rank.rank, 2, kSeed);
+      RankModel model({{4, 4}}, Layout::kReplicated, GradientKind::kReduced, rank.rank, 3, kSeed);
       auto runtime = *Runtime::Create(options, rank.device, rank.transport);
       ASSERT_TRUE(runtime->AddMatrix(model.Spec(0, MuonOptions{})).ok());
       messages[rank.rank] = std::string(runtime->Commit().message());
     });
     EXPECT_EQ(messages[0], messages[1]);
+    EXPECT_EQ(messages[0], messages[2]);
     return messages[0];
   };
   EXPECT_THAT(message([](RuntimeOptions& o) { o.pass_through = PassThrough::kAlways; }),

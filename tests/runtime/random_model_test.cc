@@ -84,7 +84,9 @@ Trial DrawTrial() {
     trial.options.costs = std::make_shared<const CostModel>(
         linked, AnalyticRates{.flops_per_second = 1e12, .launch_seconds = 0});
   } else {
-    trial.options.costs = testing::CostsWithForms(request.topology, request.forms);
+    trial.options.costs = request.forms.pair_from[0] < 0
+                              ? testing::CostsWithForms(request.topology, request.forms)
+                              : testing::CostsWithPairs(request.topology);
   }
   trial.steps = *testing::Evenly(1, 4);
   trial.seed = *rc::gen::arbitrary<std::uint64_t>();
@@ -491,8 +493,13 @@ std::pair<int, int> CountRooted(const Plan& plan) {
   return {all, split};
 }
 
+std::int64_t CountPairs(const Plan& plan) {
+  return std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) { return op.with_next; });
+}
+
 TEST(RandomModels, FormsOfCollectivesChangeNoBit) {
-  testing::HoldsInCases(kFormCases, [] {
+  std::int64_t pairs = 0;
+  testing::HoldsInCases(kFormCases, [&] {
     Trial direct = DrawTrial();
     direct.options.owner_time_limit = absl::InfiniteDuration();  // the same owners in both
     // What pays goes by costs, too.
@@ -502,22 +509,32 @@ TEST(RandomModels, FormsOfCollectivesChangeNoBit) {
     direct.options.costs = testing::CostsWithForms(direct.options.topology, {});
     Trial split = direct;
     split.options.costs = testing::CostsWithForms(direct.options.topology, testing::kAlwaysSplit);
+    Trial paired = direct;
+    paired.options.costs = testing::CostsWithPairs(direct.options.topology);
     RankModel model(direct.matrices, 0, direct.world(), direct.seed);
     const Plan plan = *PlanFor(SpecsOf(direct, model), direct.options);
     const auto [rooted, none] = CountRooted(plan);
     RC_PRE(rooted > 0);
     RC_ASSERT(none == 0);
+    RC_ASSERT(CountPairs(plan) == 0);
+    const Plan in_pairs = *PlanFor(SpecsOf(paired, model), paired.options);
+    RC_ASSERT(in_pairs.ops.size() == plan.ops.size());
+    pairs += CountPairs(in_pairs);
     RC_ASSERT(CountRooted(*PlanFor(SpecsOf(split, model), split.options)) ==
               std::pair(rooted, rooted));
     const std::vector<Weights> expected = Expected(direct);
     const std::vector<Outcome> directly = TrainWorld(direct, expected);
     const std::vector<Outcome> in_parts = TrainWorld(split, expected);
+    const std::vector<Outcome> pairwise = TrainWorld(paired, expected);
     for (int rank = 0; rank < direct.world(); ++rank) {
       RC_ASSERT(directly[rank].wrong == "");
       RC_ASSERT(in_parts[rank].wrong == "");
+      RC_ASSERT(pairwise[rank].wrong == "");
       RC_ASSERT(directly[rank].weights == in_parts[rank].weights);
+      RC_ASSERT(directly[rank].weights == pairwise[rank].weights);
     }
   });
+  EXPECT_GT(pairs, 0);
 }
 
 }  // namespace

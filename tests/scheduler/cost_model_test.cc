@@ -267,13 +267,45 @@ TEST(ChooseForms, LinksThatTakeNoTimeGiveNoReason) {
 
 // In the model reductions and broadcasts are pipelines: the payload passes each link once, and two
 // parts can gain nothing.
-TEST(ChooseForms, PresetsTakeTheDirectForm) {
+TEST(ChooseForms, PresetsTakeTheDirectFormAndPairBetweenTwoNodes) {
   for (const TopologyPreset& preset : TopologyPresets()) {
     for (const int nodes : {1, 2, 4}) {
-      EXPECT_EQ(ChooseForms(CostModel(*Preset(preset.name, nodes))), FormChoices())
-          << preset.name << ", nodes: " << nodes;
+      const Topology topology = *Preset(preset.name, nodes);
+      const ProcessGrid& grid = topology.grid;
+      FormChoices expected;
+      expected.pair_from = {grid.size() == 2 ? 1 : -1, grid.ranks_per_node == 2 ? 1 : -1,
+                            nodes == 2 ? 1 : -1};
+      EXPECT_EQ(ChooseForms(CostModel(topology)), expected) << preset.name << ", nodes: " << nodes;
     }
   }
+}
+
+// A pair of two moves as much each way as one reduce-scatter or all-gather of both.
+TEST(ChooseForms, PairsWhereBothDirectionsAreCheaperAtOnce) {
+  const auto pair_from = [](int ranks, const LinkFit& rooted, const LinkFit& parts,
+                            const LinkFit& both_ways) {
+    Topology topology;
+    topology.grid = {1, ranks};
+    CostProfile profile;
+    for (const OpKind kind : {OpKind::kReduce, OpKind::kBroadcast}) {
+      profile.collectives.push_back({kind, GroupClass::kWorld, ranks, rooted, {}});
+    }
+    for (const OpKind kind : {OpKind::kGather, OpKind::kScatter}) {
+      profile.collectives.push_back({kind, GroupClass::kWorld, ranks, parts, {}});
+    }
+    for (const OpKind kind : {OpKind::kReduceScatter, OpKind::kAllGather}) {
+      profile.collectives.push_back({kind, GroupClass::kWorld, ranks, both_ways, {}});
+    }
+    return ChooseForms(CostModel(profile, topology)).pair_from[0];
+  };
+  // GB/s of the payload; a pair of S each is 2 S of the last.
+  EXPECT_EQ(pair_from(2, {0, 1}, {0, 2}, {0, 2}), 1);
+  EXPECT_EQ(pair_from(3, {0, 1}, {0, 2}, {0, 2}), -1) << "a group of three";
+  EXPECT_EQ(pair_from(2, {0, 1}, {0, 2}, {0, 1}), -1) << "links of one direction";
+  // 2 S / 1 GB/s against 100 us + S / 1 GB/s, and S / 1 GB/s against 100 us + S / 2 GB/s: from S =
+  // 222.2 kB on.
+  EXPECT_EQ(pair_from(2, {0, 1}, {0, 2}, {100, 2}), 1 << 18);
+  EXPECT_EQ(pair_from(2, {0, 1}, {0, 0}, {0, 2}), -1) << "gathers that cost nothing";
 }
 
 // One matrix of 4096 bytes, and one of 4092.

@@ -146,6 +146,15 @@ bool Interleaving::Train(int rank) {
   return false;
 }
 
+// What runs as one starts, reads and ends together, in either order.
+std::vector<OpRun> Interleaving::Together(int rank, std::int32_t index, int step) {
+  const OpRun first{rank, index, plan_.ops[index], step};
+  if (!plan_.ops[index].with_next) return {first};
+  const OpRun second{rank, index + 1, plan_.ops[index + 1], step, /*joined=*/true};
+  if (draws_.Below(2) == 0) return {second, first};
+  return {first, second};
+}
+
 bool Interleaving::MoveLane(int rank, int lane_index) {
   Rank& self = ranks_[rank];
   Lane& lane = self.lanes[lane_index];
@@ -154,7 +163,7 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
   const int step = static_cast<int>(lane.done / list.size());
   const std::int32_t index = list[lane.done % list.size()];
   const Op& op = plan_.ops[index];
-  const OpRun run{rank, index, op, step};
+  const std::vector<OpRun> runs = Together(rank, index, step);
   Meeting alone;
   alone.arrived = lane.phase != Phase::kWaiting;
   alone.read = lane.has_read;
@@ -163,30 +172,27 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
   const std::size_t members = Meets(op) ? Members(op, rank).size() : 1;
   switch (lane.phase) {
     case Phase::kWaiting:
-      if (!MayStart(self, rank, op, step)) return false;
+      for (const OpRun& run : runs) {
+        if (!MayStart(self, rank, run.op, step)) return false;
+      }
       lane.phase = Phase::kArrived;
       ++meeting.arrived;
-      OnStart(run);
+      for (const OpRun& run : runs) OnStart(run);
       // Memory may be read from here on, or as late as when all have come.
-      if (draws_.Below(2) == 0) Read(run, lane, meeting);
-      if (meeting.arrived == members) WakeMembers(run);
+      if (draws_.Below(2) == 0) Read(runs, lane, meeting);
+      if (meeting.arrived == members) WakeMembers(runs[0]);
       return true;
     case Phase::kArrived:
       if (meeting.arrived < members) return false;
       lane.phase = Phase::kRunning;
-      Read(run, lane, meeting);
+      Read(runs, lane, meeting);
       return true;
     case Phase::kRunning:
       if (meeting.read < members) return false;
       // The next step but one meets here again; until then everybody has finished.
       if (++meeting.finished == members) meeting = {};
-      OnFinish(run);
-      ++self.ops_done[index];
-      if (Reads(op, rank) && op.source == Slot::kGradient) {
-        for (std::int32_t m : Matrices(op)) ++self.uses_done[m];
-        Wake(rank * kQueues + kLaneCount);
-      }
-      ++lane.done;
+      for (const OpRun& run : runs) Finish(run);
+      lane.done += runs.size();
       lane.phase = Phase::kWaiting;
       lane.has_read = false;
       WakeLanes(rank);
@@ -194,6 +200,15 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
       return true;
   }
   return false;
+}
+
+void Interleaving::Finish(const OpRun& run) {
+  Rank& self = ranks_[run.rank];
+  OnFinish(run);
+  ++self.ops_done[run.index];
+  if (!Reads(run.op, run.rank) || run.op.source != Slot::kGradient) return;
+  for (std::int32_t m : Matrices(run.op)) ++self.uses_done[m];
+  Wake(run.rank * kQueues + kLaneCount);
 }
 
 bool Interleaving::MayStart(const Rank& self, int rank, const Op& op, int step) const {
@@ -216,11 +231,11 @@ bool Interleaving::MayStart(const Rank& self, int rank, const Op& op, int step) 
   return true;
 }
 
-void Interleaving::Read(const OpRun& run, Lane& lane, Meeting& meeting) {
+void Interleaving::Read(const std::vector<OpRun>& runs, Lane& lane, Meeting& meeting) {
   if (lane.has_read) return;
   lane.has_read = true;
-  OnRead(run);
-  if (++meeting.read == Members(run.op, run.rank).size()) WakeMembers(run);
+  for (const OpRun& run : runs) OnRead(run);
+  if (++meeting.read == Members(runs[0].op, runs[0].rank).size()) WakeMembers(runs[0]);
 }
 
 void Interleaving::Wake(int queue) {

@@ -38,6 +38,7 @@ struct OpRun {
   std::int32_t index;  // in Plan::ops
   const Op& op;
   int step;
+  bool joined = false;  // runs as one with the op before it
 };
 
 class Interleaving {
@@ -128,7 +129,9 @@ class Interleaving {
   bool Train(int rank);
   bool MoveLane(int rank, int lane_index);
   bool MayStart(const Rank& self, int rank, const Op& op, int step) const;
-  void Read(const OpRun& run, Lane& lane, Meeting& meeting);
+  std::vector<OpRun> Together(int rank, std::int32_t index, int step);
+  void Read(const std::vector<OpRun>& runs, Lane& lane, Meeting& meeting);
+  void Finish(const OpRun& run);
   void Wake(int queue);
   void WakeLanes(int rank);
   void WakeMembers(const OpRun& run);

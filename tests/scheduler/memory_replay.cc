@@ -163,7 +163,8 @@ class Replay : public Interleaving {
   }
 
   void OnStart(const OpRun& run) override {
-    if (Meets(run.op) && ++ranks_[run.rank].collectives > plan().limits.collectives_in_flight) {
+    if (Meets(run.op) && !run.joined &&
+        ++ranks_[run.rank].collectives > plan().limits.collectives_in_flight) {
       Fail(Describe(run) + " is one collective too many");
     }
     ForEachTouch(run.op, run.rank,
@@ -184,7 +185,7 @@ class Replay : public Interleaving {
   }
 
   void OnFinish(const OpRun& run) override {
-    ranks_[run.rank].collectives -= Meets(run.op);
+    ranks_[run.rank].collectives -= Meets(run.op) && !run.joined;
     ForEachTouch(run.op, run.rank, [&](std::int32_t m, Slot slot, bool, std::int8_t Versions::*) {
       if (--At(run.rank, m, slot).left == 0) End(run.rank, m, slot);
     });

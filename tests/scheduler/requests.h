@@ -175,6 +175,9 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
   for (auto* from : {&request.forms.reduce_split_from, &request.forms.broadcast_split_from}) {
     for (std::int64_t& bytes : *from) bytes = *rc::gen::element<std::int64_t>(-1, 0, 1000);
   }
+  for (std::int64_t& bytes : request.forms.pair_from) {
+    bytes = *rc::gen::element<std::int64_t>(-1, 0, 1000);
+  }
   const int count = *Evenly(1, limits.most_matrices + 1);
   for (int i = 0; i < count; ++i) {
     const auto rule = *rc::gen::weightedElement<RuleKind>(

@@ -191,7 +191,7 @@ class Simulator : public Interleaving {
 
   // Reads this member's part and spoils what it will write.
   void OnRead(const OpRun& run) override {
-    const auto& [rank, index, op, step] = run;
+    const auto& [rank, index, op, step, joined] = run;
     Rank& self = ranks_[rank];
     if (op.kind == OpKind::kVerdict) {
       if (self.checks != (step + 1) * self.checks_each_step) {
@@ -248,7 +248,7 @@ class Simulator : public Interleaving {
   }
 
   void OnFinish(const OpRun& run) override {
-    const auto& [rank, index, op, step] = run;
+    const auto& [rank, index, op, step, joined] = run;
     Rank& self = ranks_[rank];
     if (op.kind == OpKind::kVerdict) {
       self.verdicts = step + 1;

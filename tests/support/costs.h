@@ -43,6 +43,29 @@ inline std::shared_ptr<const CostModel> CostsWithForms(const Topology& topology,
   return std::make_shared<const CostModel>(ProfileWithForms(topology.grid, forms), topology);
 }
 
+// One for which ChooseForms() takes pairs in all groups of two, and no split form.
+inline std::shared_ptr<const CostModel> CostsWithPairs(const Topology& topology) {
+  const ProcessGrid& grid = topology.grid;
+  const std::array<int, kGroupClassCount> ranks = {grid.size(), grid.ranks_per_node, grid.nodes};
+  CostProfile profile;
+  for (int g = 0; g < kGroupClassCount; ++g) {
+    if (ranks[g] < 2) continue;
+    const auto add = [&](OpKind kind, double gigabytes_per_second) {
+      profile.collectives.push_back({kind,
+                                     static_cast<GroupClass>(g),
+                                     ranks[g],
+                                     {.gigabytes_per_second = gigabytes_per_second},
+                                     {}});
+    };
+    for (const OpKind kind :
+         {OpKind::kReduce, OpKind::kBroadcast, OpKind::kGather, OpKind::kScatter}) {
+      add(kind, 1);
+    }
+    for (const OpKind kind : {OpKind::kReduceScatter, OpKind::kAllGather}) add(kind, 2);
+  }
+  return std::make_shared<const CostModel>(profile, topology);
+}
+
 // The split form for every payload, on every class of groups.
 inline constexpr FormChoices kAlwaysSplit = {{0, 0, 0}, {0, 0, 0}};
 

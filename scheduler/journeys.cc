@@ -1,0 +1,172 @@
+// The ways of matrices to and from their owners, level by level. In groups of two, collectives with
+// opposite roots run as one: whoever comes first waits for the other.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "scheduler/access.h"
+#include "scheduler/plan_builder.h"
+
+namespace weft::scheduler {
+namespace {
+
+// Of one group, for one thing. More waiting would hold buffers, and keep back what could travel.
+constexpr int kMostWaiting = 2;
+// In that many rounds of owners an opposite should have come.
+constexpr int kPatience = 2;
+
+bool SameWay(const Op& a, const Op& b) {
+  return a.group == b.group && a.kind == b.kind && a.trigger == b.trigger && a.use == b.use;
+}
+
+// A pair takes as long as the larger of the two: of very unequal ones little would be gained.
+bool AlikeInSize(const Op& a, const Op& b) {
+  return 2 * std::min(a.bytes, b.bytes) >= std::max(a.bytes, b.bytes);
+}
+
+}  // namespace
+
+void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source, Slot node,
+                          Slot target) {
+  const int owner = matrix(m).owner;
+  const std::int64_t rows = matrix(m).rows;
+  if (!two_level()) {
+    Begin({m, {Make({kind, World(), world_lane_, owner, rows}, m, place, {source, target})}});
+    return;
+  }
+  const int local = LocalRankOfOwner(m);
+  const std::int64_t on_node = kind == OpKind::kGather ? MostNodeRows(m) : rows;
+  Begin({m,
+         {Make({kind, Intra(), Lane::kIntra, local, on_node}, m, place, {source, node}),
+          Make({kind, Inter(local), Lane::kInter, grid().node_of(owner), rows}, m, place,
+               {node, target})},
+         node});
+}
+
+void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source,
+                            Slot node, Slot target) {
+  const int owner = matrix(m).owner;
+  const std::int64_t rows = matrix(m).rows;
+  if (!two_level()) {
+    Begin({m, {Make({kind, World(), world_lane_, owner, rows}, m, {on_rank}, {source, target})}});
+    return;
+  }
+  const int local = LocalRankOfOwner(m);
+  const std::int64_t on_this_node = kind == OpKind::kScatter ? MostNodeRows(m) : rows;
+  Begin({m,
+         {Make({kind, Inter(local), Lane::kInter, grid().node_of(owner), rows}, m, {on_node},
+               {source, node}),
+          Make({kind, Intra(), Lane::kIntra, local, on_this_node}, m, {on_rank}, {node, target})},
+         node != target ? node : Slot::kNone});
+}
+
+void PlanBuilder::Fetch(std::int32_t m, Lane level, std::int32_t use) {
+  if (alone() || (!two_level() && level == Lane::kIntra)) return;
+  const int owner = matrix(m).owner;
+  const int local = LocalRankOfOwner(m);
+  const std::int64_t rows = matrix(m).rows;
+  const OpKind kind = OpKind::kBroadcast;
+  const Wire wire = !two_level() ? Wire{kind, World(), world_lane_, owner, rows}
+                    : level == Lane::kInter
+                        ? Wire{kind, Inter(local), level, grid().node_of(owner), rows}
+                        : Wire{kind, Intra(), level, local, rows};
+  Begin({m,
+         {Make(wire, m, {Stage::kSubmitted, Trigger::kNeeded, use},
+               {Slot::kWeight, Slot::kWeight})}});
+}
+
+bool PlanBuilder::MayPair(const Op& op) const {
+  const std::int64_t least = forms_.pair_from[static_cast<std::size_t>(ClassOf(op))];
+  return least >= 0 && op.bytes >= least && plan_.groups[op.group].parts[0].size() == 2 &&
+         op.form == CollectiveForm::kDirect && op.pieces == 1;
+}
+
+// Whoever had the buffer before, and still waits to pass on what lies in it, goes first.
+void PlanBuilder::TakeNodeTurn(Journey& journey) {
+  if (journey.between == Slot::kNone || journey.turn >= 0) return;
+  const int local = LocalRankOfOwner(journey.m);
+  const int places = plan_.limits.buffers_in_turn;
+  for (;;) {
+    const std::int64_t evicted = rings_[{journey.between, local}].turns - places;
+    const auto last = std::find_if(waiting_.begin(), waiting_.end(), [&](const Journey& other) {
+      return other.between == journey.between && other.turn >= 0 && other.turn <= evicted &&
+             LocalRankOfOwner(other.m) == local;
+    });
+    if (last == waiting_.end()) break;
+    EmitWaiting(last);
+  }
+  journey.turn = rings_[{journey.between, local}].turns;
+  TakeTurn(journey.m, journey.between, local, places);
+}
+
+void PlanBuilder::EmitLeg(Journey& journey) {
+  TakeNodeTurn(journey);
+  Push(std::move(journey.legs[journey.next++]));
+}
+
+void PlanBuilder::Begin(Journey journey) {
+  journey.began = ++begun_;
+  const auto too_long = [&](const Journey& other) {
+    return begun_ - other.began > kPatience * static_cast<std::int64_t>(grid().size());
+  };
+  for (;;) {
+    const auto late = std::find_if(waiting_.begin(), waiting_.end(), too_long);
+    if (late == waiting_.end()) break;
+    EmitWaiting(late);
+  }
+  GoOn(std::move(journey));
+}
+
+// One leg after the other, as far as nothing has to be waited for.
+void PlanBuilder::GoOn(Journey journey) {
+  for (;;) {
+    if (journey.next == journey.legs.size()) return;
+    const Op& op = journey.legs[journey.next];
+    if (!MayPair(op)) {
+      EmitLeg(journey);
+      continue;
+    }
+    const auto same_way = [&](const Journey& other) { return SameWay(other.legs[other.next], op); };
+    // Taking a turn may send others on their way.
+    TakeNodeTurn(journey);
+    const auto opposite = std::find_if(waiting_.begin(), waiting_.end(), [&](const Journey& other) {
+      const Op& theirs = other.legs[other.next];
+      return same_way(other) && theirs.root != op.root && AlikeInSize(theirs, op);
+    });
+    if (opposite != waiting_.end()) {
+      Journey other = std::move(*opposite);
+      waiting_.erase(opposite);
+      EmitLeg(other);
+      plan_.ops.back().with_next = true;
+      EmitLeg(journey);
+      GoOn(std::move(other));
+      continue;
+    }
+    const auto oldest = std::find_if(waiting_.begin(), waiting_.end(), same_way);
+    const bool crowded = std::count_if(waiting_.begin(), waiting_.end(), same_way) >= kMostWaiting;
+    if (crowded) EmitWaiting(oldest);
+    waiting_.push_back(std::move(journey));
+    return;
+  }
+}
+
+void PlanBuilder::EmitWaiting(std::vector<Journey>::iterator which) {
+  Journey journey = std::move(*which);
+  waiting_.erase(which);
+  EmitLeg(journey);
+  GoOn(std::move(journey));
+}
+
+void PlanBuilder::EmitWaiting(Trigger trigger) {
+  for (;;) {
+    const auto first = std::find_if(waiting_.begin(), waiting_.end(), [&](const Journey& journey) {
+      return journey.legs[journey.next].trigger == trigger;
+    });
+    if (first == waiting_.end()) return;
+    EmitWaiting(first);
+  }
+}
+
+}  // namespace weft::scheduler
