@@ -36,10 +36,13 @@ inline Topology Emulated(Topology topology, const Scale& scale) {
 }
 
 // The small matrices stand for large ones, which neither travel in buckets nor pay as batches.
-inline void AsLargeMatrices(RuntimeOptions& options) {
+inline void AsLargeMatrices(RuntimeOptions& options, bool pairs = true) {
   options.limits.bucket_bytes = 0;
+  Topology topology = options.topology;
+  // Where links cost nothing, nothing is gained by pairs.
+  if (!pairs) topology = Topology{.grid = topology.grid};
   options.costs = std::make_shared<const CostModel>(
-      options.topology, AnalyticRates{.flops_per_second = 1, .launch_seconds = 0});
+      topology, AnalyticRates{.flops_per_second = 1, .launch_seconds = 0});
 }
 
 // One rank of a world. Members go in the order in which they depend on each other.

@@ -24,9 +24,11 @@ constexpr double kSideRatio = 20;  // stands for a real side of 2560
 constexpr std::uint16_t kOne = 0x3f80;
 
 struct Settings {
-  int matrices = 24, steps = 3;
-  double slowdown = 12;
-  double teraflops = 100;  // of the device that is emulated
+  int matrices = 96, steps = 3;
+  double slowdown = 6;
+  double teraflops = 170;  // of the device that is emulated
+  double layer_ms = 0;     // of the trainer; 0: what makes compute equal to communication
+  bool one_by_one = false;
   std::string trace;
 
   double FlopsPerSecond() const {
@@ -115,7 +117,7 @@ Seconds StepSeconds(const Model& model, const Settings& settings, const Topology
                     const Work& work, const std::string& trace) {
   RuntimeOptions options;
   options.topology = topology;
-  AsLargeMatrices(options);
+  AsLargeMatrices(options, !settings.one_by_one);
   options.trace = !trace.empty();
   // The links are slowed down, the analytic model's compute is not: it would think little of
   // owners.
@@ -160,7 +162,8 @@ void Measure(const Model& model, const Settings& settings) {
   // Plain NS executes 20 m^3 FLOPs in five iterations; all ranks own equally many matrices.
   const double ns = 20.0 * kSide * kSide * kSide / settings.FlopsPerSecond() * settings.matrices /
                     links.grid.size();
-  const double layer = (communication.predicted - ns) / settings.matrices;
+  const double layer = settings.layer_ms > 0 ? 1e-3 * settings.layer_ms
+                                             : (communication.predicted - ns) / settings.matrices;
   WEFT_CHECK(layer > 0) << "NS alone takes longer than communication";
   // A step is two phases, reductions before the verdict and publishing after it; no order of ops
   // within them gets below the longer side of each.
@@ -198,6 +201,10 @@ int Main(int argc, char** argv) {
   app.add_option("--steps", settings.steps)->capture_default_str();
   app.add_option("--slowdown", settings.slowdown)->capture_default_str();
   app.add_option("--teraflops", settings.teraflops)->capture_default_str();
+  app.add_option("--layer-ms", settings.layer_ms,
+                 "forward and backward of a layer; 0: what makes compute equal to communication")
+      ->capture_default_str();
+  app.add_flag("--one-by-one", settings.one_by_one, "no pairs of opposite collectives");
   app.add_option("--trace", settings.trace, "begin of the traces' names");
   CLI11_PARSE(app, argc, argv);
 

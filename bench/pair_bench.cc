@@ -25,14 +25,7 @@ constexpr Case kCases[] = {
 Traffic Make(const Topology& topology, const Settings& settings, bool pairs) {
   RuntimeOptions options;
   options.topology = topology;
-  AsLargeMatrices(options);
-  // A model of links that cost nothing finds nothing to gain.
-  Topology free;
-  free.grid = topology.grid;
-  if (!pairs) {
-    options.costs = std::make_shared<const CostModel>(
-        free, AnalyticRates{.flops_per_second = 1, .launch_seconds = 0});
-  }
+  AsLargeMatrices(options, pairs);
   return Traffic(options, settings.matrices, GradientKind::kLocal);
 }
 

@@ -56,6 +56,7 @@ void Executor::BuildLocalOps() {
       LocalOp local;
       local.id = id;
       const Op& op = plan.ops[id];
+      local.joined = id > 0 && plan.ops[id - 1].with_next;
       if (IsCollective(op.kind)) local.bytes = PayloadBytes(plan, op, context_.rank);
       for (auto& event : local.event) event = context_.device.CreateEvent();
       ops_.push_back(std::move(local));
@@ -262,7 +263,8 @@ void Executor::Issue(int index, int count) {
       !status.ok()) {
     (void)Fail(InContext(op, step_, status));
   }
-  for (int i = index; i < index + count; ++i) EnqueueAfter(i);
+  // The first one's time holds the others', as spans of a trace must.
+  for (int i = index + count - 1; i >= index; --i) EnqueueAfter(i);
 }
 
 void Executor::EnqueueBefore(int index) {
@@ -441,7 +443,9 @@ void Executor::Finished(int index, std::int64_t step, const Jobs& jobs, absl::St
   } else {
     const bool judged = op.trigger == Trigger::kStepClosed;
     const absl::Status outcome = judged ? context_.verdict.status(step) : absl::OkStatus();
-    context_.recorder.AddOp(step, op, local.bytes, local.begin[parity], local.end[parity],
+    const Nanos end = local.end[parity];
+    // The lane is busy once for what runs as one.
+    context_.recorder.AddOp(step, op, local.bytes, local.joined ? end : local.begin[parity], end,
                             local.delivers);
     Count(local, step);
     if (context_.trace != nullptr) {

@@ -127,6 +127,7 @@ class Executor {
     std::int64_t bytes = 0;                                 // collectives: payload here
     std::vector<std::pair<std::int32_t, Stage>> completes;  // stages of matrices
     bool delivers = false;
+    bool joined = false;  // runs as one with the op before it
     std::int64_t issued_step = -1;
   };
   // An op of the caller's lane belongs to the trainer's stream.

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "tests/support/costs.h"
 #include "tests/support/model.h"
 #include "tests/support/world.h"
 
@@ -128,6 +129,61 @@ TEST_F(TraceFileTest, EveryJobHasOneTrack) {
   EXPECT_EQ(tracks.size(), 4u * 4u * 3u) << "ranks x matrices x steps";
   EXPECT_EQ(Events("e").size(), tracks.size());
   EXPECT_GT(Events("n").size(), tracks.size()) << "stages";
+}
+
+// What runs as one lies in one span, so that it can be drawn, and is busy time of its lane once.
+TEST(TraceFile, PairsAreNestedAndCountOnce) {
+  const std::string path = PathFor("pairs");
+  Topology topology;
+  topology.grid = {1, 2};
+  topology.intra.latency_us = 2000;
+  testing::RunWorld({.grid = topology.grid, .intra = topology.intra}, [&](testing::Rank rank) {
+    testing::RankModel model({{6, 4}, {4, 6}, {6, 4}, {4, 6}}, Layout::kReplicated,
+                             GradientKind::kLocal, rank.rank, 2, 3);
+    RuntimeOptions options = testing::OptionsFor(topology.grid);
+    options.trace = true;
+    options.limits.bucket_bytes = 0;
+    options.ownership.owners = {0, 1, 0, 1};
+    options.costs = testing::CostsWithPairs(topology);
+    auto runtime = *Runtime::Create(options, rank.device, rank.transport);
+    for (std::size_t m = 0; m < model.size(); ++m) {
+      ASSERT_TRUE(runtime->AddMatrix(model.Spec(m, MuonOptions{})).ok());
+    }
+    ASSERT_TRUE(runtime->Commit().ok());
+    const Nanos begin = rank.device.clock().Now();
+    for (int m = 3; m >= 0; --m) {
+      const std::vector<float> gradient = model.Gradient(m, 0);
+      ASSERT_TRUE(runtime->Submit({.matrix = m, .gradient = gradient.data()}).ok());
+    }
+    ASSERT_TRUE(runtime->Step().ok());
+    ASSERT_TRUE(runtime->WaitForStep().ok());
+    const double wall = 1e-9 * static_cast<double>(rank.device.clock().Now() - begin);
+    const double busy = runtime->Metrics()->lane_seconds[static_cast<int>(Lane::kIntra)];
+    // Two pairs each way and the verdict, which goes there and back.
+    EXPECT_GE(busy, 6 * 2e-3);
+    EXPECT_LE(busy, wall);
+    ASSERT_TRUE(runtime->WriteTrace(path).ok());
+  });
+  std::ifstream file(path);
+  const json trace = json::parse(file);
+  std::filesystem::remove(path);
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> lanes;  // begin, -end
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"], duration = event["dur"];
+    lanes[{event["pid"], event["tid"]}].emplace_back(begin, -(begin + duration));
+  }
+  int nested = 0;
+  for (auto& [lane, spans] : lanes) {
+    std::sort(spans.begin(), spans.end());
+    for (std::size_t i = 1; i < spans.size(); ++i) {
+      const auto [begin, end] = std::pair(spans[i - 1].first, -spans[i - 1].second);
+      const bool inside = -spans[i].second <= end + 0.002;
+      EXPECT_TRUE(inside || spans[i].first >= end - 0.002) << begin << " to " << end;
+      nested += inside;
+    }
+  }
+  EXPECT_EQ(nested, 2 * 4) << "on each rank two pairs each way";
 }
 
 // Pairs of an intra and an inter collective that were under way on one rank at once.
