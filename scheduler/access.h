@@ -99,6 +99,12 @@ inline std::size_t ResourceIndex(const Access& access) {
   if (access.matrix < 0) return access.resource - kVerdictResource;
   return 3 + static_cast<std::size_t>(access.matrix) * (kSlotCount + 1) + access.resource;
 }
+// Its inverse, but for how the resource is accessed.
+inline Access AccessAt(std::size_t index) {
+  if (index < 3) return {.resource = static_cast<Resource>(index) + kVerdictResource};
+  return {.matrix = static_cast<std::int32_t>((index - 3) / (kSlotCount + 1)),
+          .resource = static_cast<Resource>((index - 3) % (kSlotCount + 1))};
+}
 inline std::size_t ResourceArraySize(std::size_t matrices) {
   return 3 + matrices * (kSlotCount + 1);
 }

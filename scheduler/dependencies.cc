@@ -7,35 +7,27 @@
 #include <vector>
 
 #include "scheduler/access.h"
-#include "scheduler/groups.h"
+#include "scheduler/rank_ops.h"
 #include "scheduler/turns.h"
 
 namespace weft::scheduler {
 namespace {
 
-// How far each lane of a rank is known to have come before an op runs. Positions count from 1 and
-// go on through the second step.
-using Frontier = std::array<std::int32_t, kLaneCount>;
-
-void Merge(Frontier& into, const Frontier& from) {
-  for (int lane = 0; lane < kLaneCount; ++lane) into[lane] = std::max(into[lane], from[lane]);
-}
-
 struct LastAccess {
-  StepOp writer;
-  LastByLane readers;  // since then
   int rank = -1;
   std::int32_t turn = 0;  // of the writer
+  int writer_lane = 0;
+  std::int32_t writer = 0;  // its place on its lane
+  Frontier readers = {};    // since then
 };
 
 class Deriver {
  public:
   explicit Deriver(Plan& plan)
       : plan_(plan),
-        groups_(plan),
-        turns_(plan),
+        ops_(plan),
+        turns_(plan.buffers),
         last_(ResourceArraySize(plan.matrices.size())),
-        rank_of_(plan.ops.size(), -1),
         frontier_{std::vector<Frontier>(plan.ops.size()), std::vector<Frontier>(plan.ops.size())} {}
 
   void Run() {
@@ -48,62 +40,58 @@ class Deriver {
 
  private:
   void RunRank(int rank) {
-    rank_ = rank;
+    ops_.Begin(rank);
     turns_.BeginRank(rank);
     lane_frontier_ = {};
-    OpsOfRank(plan_, rank, order_);
-    for (std::int32_t index : order_) rank_of_[index] = rank;
     for (int step = 0; step < 2; ++step) {
-      for (std::int32_t index : order_) Visit({step, index});
+      for (const RankOps::Item& item : ops_.items()) Visit(step, item);
     }
   }
 
-  void Visit(const StepOp& self) {
-    Op& op = plan_.ops[self.op];
-    const int lane = static_cast<int>(op.lane);
+  void Visit(int step, const RankOps::Item& item) {
+    Op& op = plan_.ops[item.op];
+    const int lane = static_cast<int>(item.lane);
     Frontier now = lane_frontier_[lane];
     // What other ranks needed holds here too.
     for (std::int32_t before : op.after) {
-      if (rank_of_[before] == rank_) Merge(now, frontier_[self.step][before]);
+      if (ops_.Has(before)) Merge(now, frontier_[step][before]);
     }
-    if (self.step == 1) {
+    if (step == 1) {
       for (std::int32_t before : op.after_previous) {
-        if (rank_of_[before] == rank_) Merge(now, frontier_[0][before]);
+        if (ops_.Has(before)) Merge(now, frontier_[0][before]);
       }
     }
-    const bool root = groups_.IsRoot(op, rank_);
     candidates_.clear();
-    ForEachAccess(plan_, op, root, [&](const Access& access) {
-      const LastAccess& last = Last(access);
-      const Turns::Answer answer = turns_.Enter(access);
-      AddCandidate(now, last.writer);
-      if (!access.writes) return;
-      for (const StepOp& reader : last.readers) AddCandidate(now, reader);
-      if (answer.before != nullptr && last.turn != answer.turn) {
-        for (const StepOp& before : *answer.before) AddCandidate(now, before);
-      }
-    });
+    for (const Touch& touch : item.touches) {
+      const LastAccess& last = Last(touch);
+      const Turns::Answer answer = turns_.Enter(touch);
+      AddCandidate(now, last.writer_lane, last.writer);
+      if (!touch.writes) continue;
+      AddCandidates(now, last.readers);
+      if (answer.before != nullptr && last.turn != answer.turn) AddCandidates(now, *answer.before);
+    }
     // Latest first: its chain may imply the earlier ones.
     std::sort(candidates_.begin(), candidates_.end(), std::greater<>());
     for (const StepOp& before : candidates_) {
       if (Known(now, before)) continue;
       Merge(now, frontier_[before.step][before.op]);
-      (before.step == self.step ? op.after : op.after_previous).push_back(before.op);
+      (before.step == step ? op.after : op.after_previous).push_back(before.op);
     }
-    ++now[lane];
-    frontier_[self.step][self.op] = now;
+    const std::int32_t place = ++now[lane];
+    frontier_[step][item.op] = now;
     lane_frontier_[lane] = now;
-    ForEachAccess(plan_, op, root, [&](const Access& access) {
-      LastAccess& last = Last(access);
-      turns_.Leave(access, self, op.lane);
-      if (access.writes) {
-        last.writer = self;
+    for (const Touch& touch : item.touches) {
+      LastAccess& last = Last(touch);
+      const std::int32_t turn = turns_.Leave(touch, lane, place);
+      if (touch.writes) {
+        last.writer_lane = lane;
+        last.writer = place;
         last.readers = {};
-        last.turn = turns_.turn(access);
+        last.turn = turn;
       } else {
-        last.readers[lane] = self;
+        last.readers[lane] = place;
       }
-    });
+    }
   }
 
   bool Known(const Frontier& now, const StepOp& before) const {
@@ -111,29 +99,29 @@ class Deriver {
     return now[lane] >= frontier_[before.step][before.op][lane];
   }
 
-  void AddCandidate(const Frontier& now, const StepOp& before) {
-    if (before.op >= 0 && !Known(now, before)) candidates_.push_back(before);
+  void AddCandidate(const Frontier& now, int lane, std::int32_t place) {
+    if (now[lane] < place) candidates_.push_back(ops_.At(lane, place));
+  }
+  void AddCandidates(const Frontier& now, const Frontier& places) {
+    for (int lane = 0; lane < kLaneCount; ++lane) AddCandidate(now, lane, places[lane]);
   }
 
-  LastAccess& Last(const Access& access) {
-    LastAccess& last = last_[ResourceIndex(access)];
-    if (last.rank != rank_) {
+  LastAccess& Last(const Touch& touch) {
+    LastAccess& last = last_[touch.place];
+    if (last.rank != ops_.rank()) {
       last = {};
-      last.rank = rank_;
+      last.rank = ops_.rank();
     }
     return last;
   }
 
   Plan& plan_;
-  const GroupIndex groups_;
+  RankOps ops_;
   Turns turns_;
   std::vector<LastAccess> last_;
-  std::vector<int> rank_of_;  // the last rank that visited an op
-  std::array<std::vector<Frontier>, 2> frontier_;
+  std::array<std::vector<Frontier>, 2> frontier_;  // by step and op
   std::array<Frontier, kLaneCount> lane_frontier_ = {};
   std::vector<StepOp> candidates_;
-  std::vector<std::int32_t> order_;
-  int rank_ = -1;
 };
 
 // The walk goes rank by rank, so that an edge which one rank needed may turn out to be implied by

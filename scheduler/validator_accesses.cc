@@ -6,29 +6,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/access.h"
-#include "scheduler/groups.h"
+#include "scheduler/rank_ops.h"
 #include "scheduler/turns.h"
 #include "scheduler/validator.h"
 
 namespace weft::scheduler {
 namespace {
 
-// For an op of a rank: the number of ops of each lane that have surely run before it, itself
-// included. Counts go on through the second step.
-using Past = std::array<std::int32_t, kLaneCount>;
-
 struct History {
   int rank = -1;
   std::int32_t turn = 0;  // of the last write
-  StepOp writer;
-  LastByLane readers;
+  int step = -1;          // of the last write
+  int writer_lane = 0;
+  std::int32_t writer = 0;  // its place on its lane
+  Frontier readers = {};    // since then
 };
 
-// What a step finds there when it begins.
-bool IsInput(const Plan& plan, const Access& access, int rank) {
+// What a step finds there when it begins, on every rank.
+bool IsInput(const Plan& plan, const Access& access) {
   if (access.resource == static_cast<Resource>(Slot::kWeight)) {
-    const PlanMatrix& matrix = plan.matrices[access.matrix];
-    return matrix.layout != Layout::kOwned || matrix.owner == rank;
+    return plan.matrices[access.matrix].layout != Layout::kOwned;
   }
   return access.resource == static_cast<Resource>(Slot::kGradient) ||
          access.resource == kStateResource || access.resource == kCheckResource;
@@ -54,11 +51,14 @@ class AccessChecker {
  public:
   explicit AccessChecker(const Plan& plan)
       : plan_(plan),
-        groups_(plan),
-        turns_(plan),
+        ops_(plan),
+        turns_(plan.buffers),
         histories_(ResourceArraySize(plan.matrices.size())),
-        here_(plan.ops.size(), -1),
-        past_{std::vector<Past>(plan.ops.size()), std::vector<Past>(plan.ops.size())} {}
+        past_{std::vector<Frontier>(plan.ops.size()), std::vector<Frontier>(plan.ops.size())} {
+    for (std::size_t place = 0; place < histories_.size(); ++place) {
+      inputs_.push_back(IsInput(plan, AccessAt(place)));
+    }
+  }
 
   absl::Status Run() {
     for (std::size_t rank = 0; rank < plan_.lanes.size(); ++rank) {
@@ -70,117 +70,113 @@ class AccessChecker {
  private:
   // False once something is wrong: error_ says what.
   bool RunRank(int rank) {
-    rank_ = rank;
+    ops_.Begin(rank);
     turns_.BeginRank(rank);
-    OpsOfRank(plan_, rank, order_);
-    for (std::int32_t index : order_) here_[index] = rank;
     lane_past_ = {};
     for (int step = 0; step < 2; ++step) {
-      for (std::int32_t index : order_) {
-        if (!Visit({step, index})) return false;
+      for (const RankOps::Item& item : ops_.items()) {
+        if (!Visit({step, item.op}, item)) return false;
       }
     }
     return true;
   }
 
-  bool Visit(const StepOp& self) {
+  bool Visit(const StepOp& self, const RankOps::Item& item) {
     const Op& op = plan_.ops[self.op];
-    const int lane = static_cast<int>(op.lane);
-    Past past = lane_past_[lane];
+    const int lane = static_cast<int>(item.lane);
+    // What has surely run before.
+    Frontier past = lane_past_[lane];
     Learn(past, op.after, self.step);
     if (self.step > 0) Learn(past, op.after_previous, self.step - 1);
-
-    const bool root = groups_.IsRoot(op, rank_);
-    bool fine = true;
-    ForEachAccess(plan_, op, root,
-                  [&](const Access& access) { fine = fine && Check(self, past, access); });
-    if (!fine) return false;
-
-    ++past[lane];
+    for (const Touch& touch : item.touches) {
+      if (!Check(self, past, touch)) return false;
+    }
+    const std::int32_t place = ++past[lane];
     past_[self.step][self.op] = past;
     lane_past_[lane] = past;
-    ForEachAccess(plan_, op, root, [&](const Access& access) {
-      History& history = Of(access);
-      turns_.Leave(access, self, op.lane);
-      if (access.writes) {
-        history.writer = self;
-        history.turn = turns_.turn(access);
+    for (const Touch& touch : item.touches) {
+      History& history = Of(touch);
+      const std::int32_t turn = turns_.Leave(touch, lane, place);
+      if (touch.writes) {
+        history.turn = turn;
+        history.step = self.step;
+        history.writer_lane = lane;
+        history.writer = place;
         history.readers = {};
       } else {
-        history.readers[lane] = self;
+        history.readers[lane] = place;
       }
-    });
+    }
     return true;
   }
 
-  bool Check(const StepOp& self, const Past& past, const Access& access) {
-    const History& history = Of(access);
-    const Turns::Answer turn = turns_.Enter(access);
+  bool Check(const StepOp& self, const Frontier& past, const Touch& touch) {
+    const History& history = Of(touch);
+    const Turns::Answer turn = turns_.Enter(touch);
     const bool shared = turn.before != nullptr;
-    if (turn.stale || (shared && access.reads && history.turn != turn.turn)) {
-      return Refuse(self, " reads ", ResourceText(plan_, access),
+    if (turn.stale || (shared && touch.reads && history.turn != turn.turn)) {
+      return Refuse(self, " reads ", ResourceText(plan_, AccessAt(touch.place)),
                     ", whose buffer another has taken");
     }
-    if (access.reads && !IsInput(plan_, access, rank_) && history.writer.step != self.step) {
-      return Refuse(self, " reads ", ResourceText(plan_, access),
+    const bool finds_it = inputs_[touch.place] || touch.keeper == ops_.rank();
+    if (touch.reads && history.step != self.step && !finds_it) {
+      return Refuse(self, " reads ", ResourceText(plan_, AccessAt(touch.place)),
                     " before anything has written it in this step");
     }
     // What the second step has written itself is ordered as in the first.
-    if (self.step == 1 && history.writer.step == 1) return true;
-    if (!Ordered(self, past, history.writer, access)) return false;
-    if (!access.writes) return true;
-    for (const StepOp& reader : history.readers) {
-      if (!Ordered(self, past, reader, access)) return false;
-    }
-    if (turn.before == nullptr || history.turn == turn.turn) return true;
-    for (const StepOp& before : *turn.before) {
-      if (!Ordered(self, past, before, access)) return false;
-    }
-    return true;
+    if (self.step == 1 && history.step == 1) return true;
+    if (!Ordered(self, past, history.writer_lane, history.writer, touch)) return false;
+    if (!touch.writes) return true;
+    return Ordered(self, past, history.readers, touch) &&
+           (!shared || history.turn == turn.turn || Ordered(self, past, *turn.before, touch));
   }
 
-  void Learn(Past& past, const std::vector<std::int32_t>& before, int step) const {
+  void Learn(Frontier& past, const std::vector<std::int32_t>& before, int step) const {
     for (std::int32_t index : before) {
-      if (here_[index] != rank_) continue;
-      const Past& its = past_[step][index];
-      for (int lane = 0; lane < kLaneCount; ++lane) past[lane] = std::max(past[lane], its[lane]);
+      if (ops_.Has(index)) Merge(past, past_[step][index]);
     }
   }
 
   template <typename... Parts>
   bool Refuse(const StepOp& self, const Parts&... parts) {
-    error_ = InvalidPlan("on rank ", rank_, ", ", DescribeOp(plan_, self.op, rank_), parts...);
+    error_ = InvalidPlan("on rank ", ops_.rank(), ", ", DescribeOp(plan_, self.op, ops_.rank()),
+                         parts...);
     return false;
   }
 
-  bool Ordered(const StepOp& self, const Past& past, const StepOp& earlier, const Access& access) {
-    if (earlier.op < 0) return true;
-    const auto lane = static_cast<std::size_t>(plan_.ops[earlier.op].lane);
-    if (past[lane] >= past_[earlier.step][earlier.op][lane]) return true;
-    return Refuse(self, " does not wait for ", DescribeOp(plan_, earlier.op, rank_),
+  bool Ordered(const StepOp& self, const Frontier& past, int lane, std::int32_t place,
+               const Touch& touch) {
+    if (past[lane] >= place) return true;
+    const StepOp earlier = ops_.At(lane, place);
+    return Refuse(self, " does not wait for ", DescribeOp(plan_, earlier.op, ops_.rank()),
                   earlier.step < self.step ? " of the step before" : "", ", though both touch ",
-                  ResourceText(plan_, access));
+                  ResourceText(plan_, AccessAt(touch.place)));
+  }
+  bool Ordered(const StepOp& self, const Frontier& past, const Frontier& earlier,
+               const Touch& touch) {
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      if (!Ordered(self, past, lane, earlier[lane], touch)) return false;
+    }
+    return true;
   }
 
-  History& Of(const Access& access) {
-    History& history = histories_[ResourceIndex(access)];
-    if (history.rank != rank_) {
+  History& Of(const Touch& touch) {
+    History& history = histories_[touch.place];
+    if (history.rank != ops_.rank()) {
       history = {};
-      history.rank = rank_;
+      history.rank = ops_.rank();
     }
     return history;
   }
 
   const Plan& plan_;
-  const GroupIndex groups_;
+  RankOps ops_;
   Turns turns_;
-  std::vector<History> histories_;
-  std::vector<int> here_;                  // the last rank found to have the op
-  std::array<std::vector<Past>, 2> past_;  // by step and op
-  std::array<Past, kLaneCount> lane_past_ = {};
-  std::vector<std::int32_t> order_;
+  std::vector<History> histories_;  // by place of the resource, as is inputs_
+  std::vector<char> inputs_;
+  std::array<std::vector<Frontier>, 2> past_;  // by step and op, which is included
+  std::array<Frontier, kLaneCount> lane_past_ = {};
   absl::Status error_;
-  int rank_ = -1;
 };
 
 }  // namespace
