@@ -7,7 +7,11 @@
 namespace weft::scheduler {
 
 BufferSizes::BufferSizes(const Plan& plan)
-    : plan_(plan), bytes_(plan.buffers), filled_(plan.sets.size() * kSlotCount) {
+    : plan_(plan),
+      on_column_(plan.topology.grid.ranks_per_node),
+      on_owner_(plan.topology.grid.size()),
+      bytes_(plan.buffers),
+      filled_(plan.sets.size() * kSlotCount) {
   for (const Op& op : plan.ops) {
     std::int64_t& scratch = scratch_[static_cast<std::size_t>(op.lane)];
     if (op.form == CollectiveForm::kSplit) scratch = std::max(scratch, PartBytes(plan, op));
@@ -15,14 +19,26 @@ BufferSizes::BufferSizes(const Plan& plan)
   for (std::int64_t bytes : scratch_) all_scratch_ += bytes;
   for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
     const PlanMatrix& matrix = plan.matrices[m];
-    extents_.emplace_back(plan, static_cast<std::int32_t>(m));
+    const SlotExtents& extents = extents_.emplace_back(plan, static_cast<std::int32_t>(m));
     for (int s = 1; s < kSlotCount; ++s) {
       const Slot slot = static_cast<Slot>(s);
       if (slot == Slot::kWeight && matrix.layout != Layout::kOwned) continue;
-      if (!extents_.back().HeldAnywhere(slot)) continue;
-      held_.push_back({static_cast<std::int32_t>(m), slot,
-                       matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)))});
+      if (!extents.HeldAnywhere(slot)) continue;
+      std::vector<Held>& list = extents.HeldBy(Role::kOther, slot) ? on_all_
+                                : extents.HeldBy(Role::kColumn, slot)
+                                    ? on_column_[plan.topology.grid.local_of(matrix.owner)]
+                                    : on_owner_[matrix.owner];
+      list.push_back({static_cast<std::int32_t>(m), slot,
+                      matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)))});
     }
+  }
+}
+
+template <typename Visit>
+void BufferSizes::ForEachHeld(int rank, const Visit& visit) const {
+  for (const std::vector<Held>* list :
+       {&on_all_, &on_column_[plan_.topology.grid.local_of(rank)], &on_owner_[rank]}) {
+    for (const Held& held : *list) visit(held, BytesOf(held, rank));
   }
 }
 
@@ -32,10 +48,9 @@ RankBuffers BufferSizes::Of(int rank) const {
   buffers.scratch = scratch_;
   buffers.offsets.resize(plan_.matrices.size());
   std::vector<std::int64_t> filled(filled_.size());
-  for (const Held& held : held_) {
+  ForEachHeld(rank, [&](const Held& held, std::int64_t bytes) {
     const PlanMatrix& matrix = plan_.matrices[held.matrix];
     const int slot = static_cast<int>(held.slot);
-    const std::int64_t bytes = BytesOf(held, rank);
     const std::int32_t set = SetOf(matrix, held.slot);
     std::int64_t end = bytes;
     if (set >= 0) {
@@ -45,7 +60,7 @@ RankBuffers BufferSizes::Of(int rank) const {
     }
     std::int64_t& size = buffers.bytes[matrix.buffers[slot]];
     size = std::max(size, end);
-  }
+  });
   return buffers;
 }
 
@@ -53,25 +68,24 @@ std::int64_t BufferSizes::Total(int rank) {
   std::fill(bytes_.begin(), bytes_.end(), 0);
   std::fill(filled_.begin(), filled_.end(), 0);
   std::int64_t total = all_scratch_;
-  for (const Held& held : held_) {
-    std::int64_t end = BytesOf(held, rank);
-    if (end == 0) continue;
+  ForEachHeld(rank, [&](const Held& held, std::int64_t end) {
+    if (end == 0) return;
     const PlanMatrix& matrix = plan_.matrices[held.matrix];
     const int slot = static_cast<int>(held.slot);
     if (const std::int32_t set = SetOf(matrix, held.slot); set >= 0) {
       end = filled_[set * kSlotCount + slot] += end;
     }
     std::int64_t& size = bytes_[matrix.buffers[slot]];
-    if (end <= size) continue;
+    if (end <= size) return;
     total += end - size;
     size = end;
-  }
+  });
   return total;
 }
 
 std::int32_t BufferSizes::Largest(int rank) const {
   std::vector<std::int64_t> bytes(plan_.matrices.size());
-  for (const Held& held : held_) bytes[held.matrix] += BytesOf(held, rank);
+  ForEachHeld(rank, [&](const Held& held, std::int64_t its) { bytes[held.matrix] += its; });
   return static_cast<std::int32_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
 

@@ -41,6 +41,7 @@ class BufferSizes {
   std::int32_t Largest(int rank) const;
 
  private:
+  // A slot that some rank holds in a buffer.
   struct Held {
     std::int32_t matrix;
     Slot slot;
@@ -50,12 +51,18 @@ class BufferSizes {
     if (BufferOf(plan_.matrices[held.matrix], held.slot, rank) < 0) return 0;
     return extents_[held.matrix].Rows(held.slot, rank) * held.row_bytes;
   }
+  // Calls visit(Held, bytes) for the slots that the rank may hold, those of a set in its order.
+  template <typename Visit>
+  void ForEachHeld(int rank, const Visit& visit) const;
 
   const Plan& plan_;
   std::vector<SlotExtents> extents_;
   std::array<std::int64_t, kLaneCount> scratch_ = {};
   std::int64_t all_scratch_ = 0;
-  std::vector<Held> held_;  // slots that some rank holds in a buffer
+  // Most slots are the owner's alone: a walk over all of them per rank would be one over the world.
+  std::vector<Held> on_all_;
+  std::vector<std::vector<Held>> on_column_;  // by local rank
+  std::vector<std::vector<Held>> on_owner_;   // by rank
   std::vector<std::int64_t> bytes_;
   std::vector<std::int64_t> filled_;
 };

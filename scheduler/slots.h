@@ -54,6 +54,7 @@ class SlotExtents {
   std::int64_t Rows(Slot slot, int rank) const;
   // The slots that a rank holds, be it with no rows.
   SlotMask Held(int rank) const { return held_[static_cast<int>(RoleOf(rank))]; }
+  bool HeldBy(Role role, Slot slot) const { return held_[static_cast<int>(role)] & BitOf(slot); }
   bool HeldAnywhere(Slot slot) const { return (held_[0] | held_[1] | held_[2]) & BitOf(slot); }
   // Rows that the rule works on; 0 on ranks that do not run it.
   std::int64_t RuleRows(int rank) const;
