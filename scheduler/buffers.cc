@@ -24,8 +24,8 @@ BufferSizes::BufferSizes(const Plan& plan)
       const Slot slot = static_cast<Slot>(s);
       if (slot == Slot::kWeight && matrix.layout != Layout::kOwned) continue;
       if (!extents.HeldAnywhere(slot)) continue;
-      std::vector<Held>& list = extents.HeldBy(Role::kOther, slot) ? on_all_
-                                : extents.HeldBy(Role::kColumn, slot)
+      std::vector<Held>& list = extents.At(slot, Role::kOther) != Extent::kNothing ? on_all_
+                                : extents.At(slot, Role::kColumn) != Extent::kNothing
                                     ? on_column_[plan.topology.grid.local_of(matrix.owner)]
                                     : on_owner_[matrix.owner];
       list.push_back({static_cast<std::int32_t>(m), slot,
@@ -96,13 +96,18 @@ PieceRange PieceOf(std::int64_t count, const Op& op) {
 }
 
 std::int64_t PartBytes(const Plan& plan, const Op& op) {
+  const DType type = SlotType(plan.matrices[op.matrix], op.source);
+  return PartBytes(plan, op, op.bytes / static_cast<std::int64_t>(SizeOf(type)));
+}
+
+std::int64_t PartBytes(const Plan& plan, const Op& op, std::int64_t elements) {
   const auto width =
       static_cast<std::int64_t>(SizeOf(SlotType(plan.matrices[op.matrix], op.source)));
   std::size_t smallest = plan.groups[op.group].parts[0].size();
   for (const std::vector<int>& part : plan.groups[op.group].parts) {
     smallest = std::min(smallest, part.size());
   }
-  return DefaultShardRows(op.bytes / width, static_cast<int>(smallest))[0] * width;
+  return DefaultShardRows(elements, static_cast<int>(smallest))[0] * width;
 }
 
 std::vector<bool> SharedBuffers(const Plan& plan) {

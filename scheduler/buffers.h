@@ -76,6 +76,8 @@ PieceRange PieceOf(std::int64_t count, const Op& op);
 
 // A part of a collective in split form, as its members hold it at most.
 std::int64_t PartBytes(const Plan& plan, const Op& op);
+// The same, were it to carry `elements`.
+std::int64_t PartBytes(const Plan& plan, const Op& op, std::int64_t elements);
 
 // By buffer: more than one occupant takes it in turn.
 std::vector<bool> SharedBuffers(const Plan& plan);

@@ -16,6 +16,7 @@
 #include "scheduler/dependencies.h"
 #include "scheduler/limits.h"
 #include "scheduler/owner_assignment.h"
+#include "scheduler/peak_bytes.h"
 #include "scheduler/plan_builder.h"
 #include "scheduler/sets.h"
 #include "scheduler/slots.h"
@@ -268,6 +269,11 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
   builder.Interleave(first_published);
   for (std::int32_t m : publishing) paths[m]->Deliver(builder, m);
   WEFT_RETURN_IF_ERROR(builder.Finish(only_rank));
+  const std::vector<PeakBytes> peaks = PeakBytesOf(plan);
+  for (std::size_t m = 0; m < peaks.size(); ++m) {
+    plan.matrices[m].peak_bytes = peaks[m].taken;
+    plan.matrices[m].alternative_peak_bytes = peaks[m].alternative;
+  }
   DeriveDependencies(plan);
   return absl::OkStatus();
 }

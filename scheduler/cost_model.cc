@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/link_cost.h"
+#include "scheduler/peak_bytes.h"
 #include "scheduler/slots.h"
 
 namespace weft {
@@ -327,21 +328,23 @@ double SecondsInBatches(const CostModel& model, const OwnedWork& work, int alike
 // Part of a matrix that the node with the most of its rows holds.
 double LargestNodePart(const ProcessGrid& grid, const PlanMatrix& matrix) {
   if (matrix.rows == 0) return 0;
-  PlanMatrix split = matrix;
-  if (split.shard_rows.empty()) split.shard_rows = DefaultShardRows(matrix.rows, grid.size());
   std::int64_t most = 0;
   for (int node = 0; node < grid.nodes; ++node) {
-    most = std::max(most, scheduler::NodeRows(grid, split, node));
+    most = std::max(most, scheduler::NodeRows(grid, matrix, node));
   }
   return static_cast<double>(most) / static_cast<double>(matrix.rows);
 }
 
 }  // namespace
 
-PassThroughSeconds ComparePassThrough(const CostModel& model, const PlanMatrix& matrix,
-                                      const OwnedWork& work, const Company& company) {
+PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& asked,
+                                    const OwnedWork& work, const Company& company) {
   const ProcessGrid& grid = model.topology().grid;
+  PlanMatrix matrix = asked;
   const bool sharded = matrix.layout == Layout::kSharded;
+  if (sharded && matrix.shard_rows.empty()) {
+    matrix.shard_rows = DefaultShardRows(matrix.rows, grid.size());
+  }
   const bool local = matrix.gradient == GradientKind::kLocal;
   const bool custom = matrix.rule == RuleKind::kCustom;
   const double elements = static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
@@ -369,9 +372,9 @@ PassThroughSeconds ComparePassThrough(const CostModel& model, const PlanMatrix& 
     return one_way(kind, GroupClass::kIntra, grid.ranks_per_node, in_node) +
            one_way(kind, GroupClass::kInter, grid.nodes, bytes);
   };
-  PassThroughSeconds seconds;
-  double& owner = seconds.owner.collectives;
-  double& passed = seconds.pass_through.collectives;
+  PassThroughCosts costs;
+  double& owner = costs.owner.collectives;
+  double& passed = costs.pass_through.collectives;
   if (local) {
     owner += rooted(OpKind::kReduce, stored);
     passed += world(sharded ? OpKind::kReduceScatter : OpKind::kAllReduce, stored);
@@ -389,10 +392,18 @@ PassThroughSeconds ComparePassThrough(const CostModel& model, const PlanMatrix& 
     owner += rooted(OpKind::kBroadcast, result);
   }
   const double in_batches = SecondsInBatches(model, work, company.alike);
-  seconds.owner.compute = in_batches / grid.size();
+  costs.owner.compute = in_batches / grid.size();
   // Gathered matrices run one by one.
-  seconds.pass_through.compute = sharded ? model.Compute(work.work, 1).seconds : in_batches;
-  return seconds;
+  costs.pass_through.compute = sharded ? model.Compute(work.work, 1).seconds : in_batches;
+  matrix.bucket = fellows > 1 ? 0 : -1;
+  const auto peak = [&](scheduler::PathKind path) {
+    return scheduler::PeakBytesOn(grid, grid.size() == 1 ? scheduler::PathKind::kLocal : path,
+                                  matrix);
+  };
+  costs.owner.peak_bytes = peak(scheduler::PathKind::kOwner);
+  costs.pass_through.peak_bytes =
+      peak(sharded ? scheduler::PathKind::kGather : scheduler::PathKind::kReplicated);
+  return costs;
 }
 
 std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables) {

@@ -60,6 +60,8 @@ class Digest {
     for (std::int32_t buffer : matrix.buffers) Add(buffer);
     Add(matrix.path);
     Add(matrix.fallback);
+    Add(matrix.peak_bytes);
+    Add(matrix.alternative_peak_bytes);
   }
   void Add(const PlanLimits& limits) {
     scheduler::VisitFields(limits,

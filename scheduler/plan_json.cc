@@ -30,7 +30,11 @@ Json ToJson(const PlanMatrix& matrix) {
                {"batch", matrix.batch},
                {"path", matrix.path},
                {"fallback", matrix.fallback},
+               {"peak_bytes", matrix.peak_bytes},
                {"warnings", matrix.warnings}};
+  if (matrix.alternative_peak_bytes >= 0) {
+    json["alternative_peak_bytes"] = matrix.alternative_peak_bytes;
+  }
   if (matrix.layout == Layout::kSharded) json["shard_rows"] = matrix.shard_rows;
   return json;
 }

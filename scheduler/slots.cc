@@ -35,9 +35,11 @@ std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int nod
 }
 
 SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
-    : grid_(plan.topology.grid),
-      matrix_(&plan.matrices[matrix]),
-      path_(PathOf(plan.topology, plan.strategy, *matrix_)) {
+    : SlotExtents(plan.topology.grid, PathOf(plan.topology, plan.strategy, plan.matrices[matrix]),
+                  plan.matrices[matrix]) {}
+
+SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix)
+    : grid_(grid), matrix_(&matrix), path_(path) {
   const bool sharded = matrix_->layout == Layout::kSharded && grid_.size() > 1;
   const bool local = matrix_->gradient == GradientKind::kLocal;
   const bool muon = matrix_->rule == RuleKind::kMuon;

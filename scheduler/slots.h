@@ -47,14 +47,16 @@ inline SlotMask BitOf(Slot slot) { return static_cast<SlotMask>(1u << static_cas
 class SlotExtents {
  public:
   SlotExtents(const Plan& plan, std::int32_t matrix);
+  // Of a matrix of any plan, were it to go `path`.
+  SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix);
 
-  Extent At(Slot slot, int rank) const {
-    return extents_[static_cast<int>(RoleOf(rank))][static_cast<int>(slot)];
+  Extent At(Slot slot, Role role) const {
+    return extents_[static_cast<int>(role)][static_cast<int>(slot)];
   }
+  Extent At(Slot slot, int rank) const { return At(slot, RoleOf(rank)); }
   std::int64_t Rows(Slot slot, int rank) const;
   // The slots that a rank holds, be it with no rows.
   SlotMask Held(int rank) const { return held_[static_cast<int>(RoleOf(rank))]; }
-  bool HeldBy(Role role, Slot slot) const { return held_[static_cast<int>(role)] & BitOf(slot); }
   bool HeldAnywhere(Slot slot) const { return (held_[0] | held_[1] | held_[2]) & BitOf(slot); }
   // Rows that the rule works on; 0 on ranks that do not run it.
   std::int64_t RuleRows(int rank) const;

@@ -42,7 +42,7 @@ absl::Status CheckAccesses(const Plan& plan);
 // SlotRows() has rows exactly where ops touch a slot, and each op's parts add up.
 absl::Status CheckExtents(const Plan& plan);
 
-// No rank's buffers exceed what the plan states.
+// No rank's buffers exceed what the plan states, and every matrix takes what it states.
 absl::Status CheckBudget(const Plan& plan);
 
 // Every rule gets the sum over all ranks, runs once where it should, and its result reaches every

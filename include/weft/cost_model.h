@@ -140,20 +140,21 @@ struct BatchTables {
 BatchTables MakeBatchTables(const CostModel& model,
                             absl::Span<const std::optional<OwnedWork>> matrices);
 
-// What one matrix adds to a step on one of its paths, each part in seconds and alone.
-struct PathSeconds {
-  double collectives = 0;
-  double compute = 0;
-  double Total() const { return collectives + compute; }
+// What one matrix adds to a step on one of its paths, each part alone.
+struct PathCost {
+  double collectives = 0;       // seconds
+  double compute = 0;           // seconds
+  std::int64_t peak_bytes = 0;  // as PlanMatrix::alternative_peak_bytes
+  double Seconds() const { return collectives + compute; }
 };
 
 // Strategy owner, for a replicated or sharded matrix: with an owner, and passed through
 // (PlanMatrix::pass_through).
-struct PassThroughSeconds {
-  PathSeconds owner;
-  PathSeconds pass_through;
+struct PassThroughCosts {
+  PathCost owner;
+  PathCost pass_through;
   // Not where collectives cost nothing, or nothing is known of them.
-  bool Pays() const { return owner.collectives > 0 && pass_through.Total() <= owner.Total(); }
+  bool Pays() const { return owner.collectives > 0 && pass_through.Seconds() <= owner.Seconds(); }
 };
 
 // Who shares a matrix's launches and latencies.
@@ -169,8 +170,8 @@ struct Company {
 // less; the owner's compute is spread over all ranks, since each owns
 // its part of the model, the other is run on every rank. Element-wise and owned matrices have no
 // choice and are not to be asked for.
-PassThroughSeconds ComparePassThrough(const CostModel& model, const PlanMatrix& matrix,
-                                      const OwnedWork& work, const Company& company = {});
+PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& matrix,
+                                    const OwnedWork& work, const Company& company = {});
 
 // By rank: the seconds that the matrices it owns take by the tables, in the cheapest batches.
 // Matrices without an owner count nowhere.

@@ -203,6 +203,13 @@ struct PlanMatrix {
   std::array<std::int32_t, kSlotCount> buffers = {};
   std::string path;      // e.g. "owner 3: reduce, NS, broadcast"
   std::string fallback;  // why the strategy's own path was not taken; empty if it was
+  // The bytes of its slots in Weft's buffers on the rank that holds most of them, and of its part
+  // of the scratch of collectives in split form. Neither the weight that a rank keeps nor the
+  // rule's state.
+  std::int64_t peak_bytes = 0;
+  // The same on its other path, with an owner or passed through: in direct form, the owner where
+  // that is most. -1 where it has no choice.
+  std::int64_t alternative_peak_bytes = -1;
 };
 
 // Rows per rank as FSDP2 cuts them: blocks of ceil(rows / ranks), the last ones short or empty.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -33,6 +34,39 @@ class Replay : public Interleaving {
     use.error = Play();
     for (const Rank& rank : ranks_) use.peak_bytes.push_back(rank.peak);
     return use;
+  }
+
+  std::vector<std::int64_t> MatrixBytes() {
+    std::vector<std::int64_t> most(plan().matrices.size());
+    for (int rank = 0; rank < World(); ++rank) {
+      for (std::size_t m = 0; m < most.size(); ++m) {
+        std::int64_t sum = 0;
+        for (int s = 1; s < kSlotCount; ++s) {
+          const Slot slot = static_cast<Slot>(s);
+          const auto matrix = static_cast<std::int32_t>(m);
+          if (At(rank, matrix, slot).versions > 0) sum += BytesOf(rank, matrix, slot);
+        }
+        most[m] = std::max(most[m], sum);
+      }
+    }
+    std::vector<std::array<std::int64_t, kLaneCount>> parts(most.size());
+    for (const Op& op : plan().ops) {
+      if (op.form != CollectiveForm::kSplit) continue;
+      auto members = static_cast<std::int64_t>(World());
+      for (const std::vector<int>& part : plan().groups[op.group].parts) {
+        members = std::min(members, static_cast<std::int64_t>(part.size()));
+      }
+      for (std::int32_t m : Matrices(op)) {
+        const PlanMatrix& matrix = plan().matrices[m];
+        const std::int64_t elements = (matrix.rows * matrix.cols + members - 1) / members;
+        std::int64_t& part = parts[m][static_cast<std::size_t>(op.lane)];
+        part = std::max(part, elements * Width(matrix, op.source));
+      }
+    }
+    for (std::size_t m = 0; m < most.size(); ++m) {
+      most[m] = std::accumulate(parts[m].begin(), parts[m].end(), most[m]);
+    }
+    return most;
   }
 
  private:
@@ -227,10 +261,17 @@ class Replay : public Interleaving {
     }));
   }
 
+  // Momentum and what comes of it is fp32; gradients and weights are as the trainer has them.
+  static std::int64_t Width(const PlanMatrix& matrix, Slot slot) {
+    const bool fp32 = slot == Slot::kUpdate || slot == Slot::kWholeUpdate ||
+                      slot == Slot::kDirection || slot == Slot::kNodeDirection ||
+                      slot == Slot::kShardDirection;
+    return fp32 || matrix.dtype == DType::kF32 ? 4 : 2;
+  }
+
   std::int64_t BytesOf(int rank, std::int32_t m, Slot slot) {
     const PlanMatrix& matrix = plan().matrices[m];
-    return At(rank, m, slot).rows * matrix.cols *
-           static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));
+    return At(rank, m, slot).rows * matrix.cols * Width(matrix, slot);
   }
 
   std::string NameOf(std::int32_t m, Slot slot) const {
@@ -245,5 +286,7 @@ class Replay : public Interleaving {
 MemoryUse ReplayMemory(const Plan& plan, int steps, std::uint64_t seed) {
   return Replay(plan, steps, seed).Run();
 }
+
+std::vector<std::int64_t> MatrixBytes(const Plan& plan) { return Replay(plan, 1, 0).MatrixBytes(); }
 
 }  // namespace weft::testing

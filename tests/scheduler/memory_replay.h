@@ -22,4 +22,8 @@ struct MemoryUse {
 // it (or the submission of the gradient) to the end of the last op that reads or writes it.
 MemoryUse ReplayMemory(const Plan& plan, int steps, std::uint64_t seed);
 
+// By matrix: what its contents take in buffers on the rank where they take most, all of them
+// together, and one part of each lane's largest collective in split form.
+std::vector<std::int64_t> MatrixBytes(const Plan& plan);
+
 }  // namespace weft::testing

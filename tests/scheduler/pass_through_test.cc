@@ -112,15 +112,15 @@ class Compared : public ::testing::Test {
   static constexpr double kBytes = 1e6;  // 500 x 500 in fp32
   static constexpr double kNs = 1e-3;
 
-  PassThroughSeconds Compare(Layout layout, GradientKind kind,
-                             RuleKind rule = RuleKind::kMuon) const {
+  PassThroughCosts Compare(Layout layout, GradientKind kind,
+                           RuleKind rule = RuleKind::kMuon) const {
     return ComparePassThrough(model_, Matrix("m", 500, 500, layout, kind, rule), Work(1e6));
   }
-  static void Expect(const PassThroughSeconds& seconds, double owner, double pass_through) {
-    EXPECT_NEAR(seconds.owner.collectives, owner, 1e-12);
-    EXPECT_NEAR(seconds.pass_through.collectives, pass_through, 1e-12);
-    EXPECT_DOUBLE_EQ(seconds.owner.compute, kNs / 4);
-    EXPECT_DOUBLE_EQ(seconds.pass_through.compute, kNs);
+  static void Expect(const PassThroughCosts& costs, double owner, double pass_through) {
+    EXPECT_NEAR(costs.owner.collectives, owner, 1e-12);
+    EXPECT_NEAR(costs.pass_through.collectives, pass_through, 1e-12);
+    EXPECT_DOUBLE_EQ(costs.owner.compute, kNs / 4);
+    EXPECT_DOUBLE_EQ(costs.pass_through.compute, kNs);
   }
 
   const CostModel model_ = CostModel(Topology{{2, 2}, {10, 1}, {30, 2}, 2}, {1e9, 0, 0});
@@ -144,7 +144,7 @@ TEST_F(Compared, CollectivesAreThoseOfThePaths) {
 
 TEST_F(Compared, ABucketSharesLatencyAndABatchLaunches) {
   const PlanMatrix matrix = Matrix("m", 500, 500, Layout::kReplicated, GradientKind::kReduced);
-  const PassThroughSeconds four = ComparePassThrough(model_, matrix, Work(1e6), {4 * kBytes, 1});
+  const PassThroughCosts four = ComparePassThrough(model_, matrix, Work(1e6), {4 * kBytes, 1});
   EXPECT_NEAR(four.owner.collectives, (10e-6 / 4 + 1e-3 + 30e-6 / 4 + 0.5e-3) / 2, 1e-12);
   const CostModel launching(model_.topology(), {1e9, 0, 1e-3});
   const auto compute = [&](const OwnedWork& work, int alike) {
@@ -168,13 +168,13 @@ RC_GTEST_PROP(PassThrough, PaysWhereItIsNotDearer, ()) {
   const auto layout = *rc::gen::element(Layout::kReplicated, Layout::kSharded);
   const auto kind = *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced);
   const PlanMatrix matrix = Matrix("m", DrawExtent(512), DrawExtent(512), layout, kind);
-  const PassThroughSeconds seconds =
+  const PassThroughCosts costs =
       ComparePassThrough(model, matrix, Work(matrix.flops, *Evenly(0, 9)));
-  if (seconds.owner.collectives == 0) RC_ASSERT(!seconds.Pays());
+  if (costs.owner.collectives == 0) RC_ASSERT(!costs.Pays());
   // Links that cost nothing, and worlds of one, leave nothing to be saved.
-  if (free || topology.grid.size() == 1) RC_ASSERT(!seconds.Pays());
-  if (seconds.Pays()) RC_ASSERT(seconds.pass_through.Total() <= seconds.owner.Total());
-  RC_CLASSIFY(seconds.Pays(), "pays");
+  if (free || topology.grid.size() == 1) RC_ASSERT(!costs.Pays());
+  if (costs.Pays()) RC_ASSERT(costs.pass_through.Seconds() <= costs.owner.Seconds());
+  RC_CLASSIFY(costs.Pays(), "pays");
 }
 
 // Where DDP has reduced the gradient, nothing but the owner's broadcast stands against NS.

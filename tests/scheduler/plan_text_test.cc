@@ -85,6 +85,8 @@ TEST(PlanText, FingerprintSeesEveryField) {
       [](Plan& p) { ++p.matrices[0].ns_run; }, [](Plan& p) { p.matrices[0].flops += 1; },
       [](Plan& p) { ++p.matrices[2].shard_rows[1]; }, [](Plan& p) { p.matrices[0].owner = 3; },
       [](Plan& p) { p.matrices[0].path += "."; }, [](Plan& p) { p.matrices[0].fallback = "x"; },
+      [](Plan& p) { ++p.matrices[0].peak_bytes; },
+      [](Plan& p) { ++p.matrices[0].alternative_peak_bytes; },
       [](Plan& p) { p.matrices.pop_back(); }, [](Plan& p) { p.groups[0].name = "other"; },
       [](Plan& p) { p.groups[0].parts.pop_back(); },
       [](Plan& p) { p.ops[0].kind = OpKind::kGather; },

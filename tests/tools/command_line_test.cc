@@ -378,8 +378,8 @@ TEST_F(CommandLine, HelpAndVersionAreNoErrors) {
 TEST_F(CommandLine, PlanPrintsRanksAndMatrices) {
   const Finished plan = Weft({"plan", model_, "--nodes", "2", "--ranks-per-node", "2"});
   ASSERT_EQ(plan.exit_code, 0) << plan.err;
-  for (const char* text :
-       {"4 ranks = 2 x 2", "owner", "balance: ", "h.0.square", "8 x 8", "state", "buffers"}) {
+  for (const char* text : {"4 ranks = 2 x 2", "owner", "balance: ", "h.0.square", "8 x 8", "state",
+                           "buffers", "peak", "other path"}) {
     EXPECT_THAT(plan.out, HasSubstr(text));
   }
   const Finished again = Weft({"plan", model_, "--nodes", "2", "--ranks-per-node", "2"});

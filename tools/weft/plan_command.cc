@@ -146,13 +146,18 @@ void PrintMatrices(const Session& session, bool all, std::ostream& out) {
     });
     if (order.size() > kFewMatrices) order.resize(kFewMatrices);
   }
-  Table table({"tensor", "shape", "<dtype", "<rule", "owner", "compute", "<path"});
+  Table table(
+      {"tensor", "shape", "<dtype", "<rule", "owner", "compute", "peak", "other path", "<path"});
   for (const std::size_t i : order) {
     const PlanMatrix& matrix = plan.matrices[i];
     const ModelTensor& tensor = session.model.tensors[session.routing.matrices[i].tensor];
     table.Add({matrix.name, ShapeName(tensor), DtypeName(tensor, matrix.dtype),
                RuleName(matrix.rule), matrix.owner < 0 ? "all" : absl::StrCat(matrix.owner),
-               FlopsText(matrix.flops), PathName(matrix.path)});
+               FlopsText(matrix.flops), BytesText(static_cast<double>(matrix.peak_bytes)),
+               matrix.alternative_peak_bytes < 0
+                   ? "-"
+                   : BytesText(static_cast<double>(matrix.alternative_peak_bytes)),
+               PathName(matrix.path)});
   }
   table.Print(out);
   if (order.size() < plan.matrices.size()) {
