@@ -151,6 +151,8 @@ class Executor {
   // The jobs whose stages an op completes, as LocalOp::completes.
   using Jobs = absl::InlinedVector<std::shared_ptr<JobState>, 1>;
 
+  static int Parity(std::int64_t step) { return static_cast<int>(step & 1); }
+
   void BuildLocalOps();
   void BuildUses();
   void EndUse(std::int32_t use, Stream& stream);

@@ -253,8 +253,9 @@ RC_GTEST_PROP(Links, ServeOneOperationAtATimeAndNeverIdleBeforeOneThatIsReady, (
       for (const Booked& earlier : all) {
         const auto until = earlier.until.find(what);
         if (until == earlier.until.end()) continue;
-        RC_ASSERT(op.begin >= until->second);
-        justified = justified || op.begin == until->second;
+        // Halves of a nanosecond may be rounded either way.
+        RC_ASSERT(op.begin >= until->second - 1);
+        justified = justified || std::abs(op.begin - until->second) <= 1;
       }
     }
     RC_ASSERT(justified);

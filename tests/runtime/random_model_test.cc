@@ -46,12 +46,12 @@ struct Trial {
   static double Rate(int step) { return 0.5 / (step + 1); }
 };
 
-Trial DrawTrial() {
+Trial DrawTrial(const ProcessGrid& grid) {
   testing::DrawLimits limits;
   limits.most_matrices = 10;
   limits.most_rows = 96;
   limits.dtypes = {DType::kF32};
-  PlanRequest request = testing::DrawRequest(limits, testing::DrawGrid(8));
+  PlanRequest request = testing::DrawRequest(limits, grid);
   const auto pass_through =
       *rc::gen::element(PassThrough::kNever, PassThrough::kWhereItPays, PassThrough::kAlways);
   for (PlanMatrix& matrix : request.matrices) {
@@ -474,7 +474,7 @@ std::vector<Outcome> TrainWorld(const Trial& trial, const std::vector<Weights>& 
 
 TEST(RandomModels, TrainAsTheSerialReferenceAndCountWhatTheirPlansSay) {
   testing::HoldsInCases(kCases, [] {
-    const Trial trial = DrawTrial();
+    const Trial trial = DrawTrial(testing::DrawGrid(8));
     std::string wrong;
     for (const Outcome& outcome : TrainWorld(trial, Expected(trial))) wrong += outcome.wrong;
     RC_ASSERT(wrong == "");
@@ -500,7 +500,8 @@ std::int64_t CountPairs(const Plan& plan) {
 TEST(RandomModels, FormsOfCollectivesChangeNoBit) {
   std::int64_t pairs = 0;
   testing::HoldsInCases(kFormCases, [&] {
-    Trial direct = DrawTrial();
+    // Half of them with groups of two, where there can be pairs.
+    Trial direct = DrawTrial(*rc::gen::element(testing::DrawGrid(8), ProcessGrid{2, 3}));
     direct.options.owner_time_limit = absl::InfiniteDuration();  // the same owners in both
     // What pays goes by costs, too.
     if (direct.options.pass_through == PassThrough::kWhereItPays) {
@@ -534,7 +535,7 @@ TEST(RandomModels, FormsOfCollectivesChangeNoBit) {
       RC_ASSERT(directly[rank].weights == pairwise[rank].weights);
     }
   });
-  EXPECT_GT(pairs, 0);
+  EXPECT_TRUE(pairs > 0 || testing::kSanitized) << "few cases may have none";
 }
 
 }  // namespace
