@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "runtime/op_text.h"
+#include "scheduler/slots.h"
 
 namespace weft::runtime {
 
@@ -63,14 +64,17 @@ void Executor::BuildLocalOps() {
     }
     return result;
   };
-  matrices_.resize(plan.matrices.size());
+  for (const PlanMatrix& matrix : plan.matrices) {
+    matrices_.emplace_back().gradient_readers.resize(scheduler::ReducingPasses(plan, matrix));
+  }
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const Op& op = OpOf(ops_[i]);
     ops_[i].after = other_lanes(op.after, op.lane);
     ops_[i].after_previous = other_lanes(op.after_previous, op.lane);
     if (op.source == Slot::kGradient) {
       for (const std::int32_t m : MatricesOf(ops_[i])) {
-        matrices_[m].gradient_readers.push_back(static_cast<int>(i));
+        matrices_[m].gradient_readers[ReducesEachPass(m) ? op.pass : 0].push_back(
+            static_cast<int>(i));
       }
     }
   }
@@ -122,50 +126,11 @@ void Executor::MapStages() {
   }
 }
 
-absl::Status Executor::AddGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
-  MatrixState& state = matrices_[matrix];
-  void* slot = context_.memory.slot(matrix, Slot::kGradient);
-  if (slot == nullptr) return absl::OkStatus();
-  const DType dtype = context_.plan.matrices[matrix].dtype;
-  const auto count = static_cast<std::int64_t>(state.gradient_bytes / SizeOf(dtype));
-  if (ready != nullptr) staging_->Wait(*ready);
-  WEFT_RETURN_IF_ERROR(context_.device.math().Add(*staging_, count, gradient, slot, dtype));
-  staging_->Record(*state.staged);
-  state.staged_in_stream = true;
-  if (ready != nullptr) return absl::OkStatus();
-  return AwaitEvent(*state.staged, "gradient", matrix);
-}
-
-absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
-  MatrixState& state = matrices_[matrix];
-  void* slot = context_.memory.slot(matrix, Slot::kGradient);
-  state.staged_in_stream = false;
-  if (slot == nullptr) return absl::OkStatus();
-  const std::size_t bytes = state.gradient_bytes;
-  const int before = Parity(step_ - 1);
-  if (gradient != nullptr && ready == nullptr) {
-    for (const int reader : state.gradient_readers) {
-      WEFT_RETURN_IF_ERROR(AwaitEvent(*ops_[reader].event[before], "last reduction", matrix));
-    }
-    return context_.device.CopyNow(slot, gradient, bytes);
-  }
-  for (const int reader : state.gradient_readers) staging_->Wait(*ops_[reader].event[before]);
-  if (ready != nullptr) staging_->Wait(*ready);
-  if (gradient != nullptr) {
-    context_.device.Copy(*staging_, slot, gradient, bytes);
-  } else {
-    context_.device.Clear(*staging_, slot, bytes);
-  }
-  staging_->Record(*state.staged);
-  state.staged_in_stream = true;
-  return absl::OkStatus();
-}
-
 void Executor::Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr,
                         double weight_decay) {
   MatrixState& state = matrices_[matrix];
   state.job = std::move(job);
-  state.announced_step = step_;
+  if (!ReducesEachPass(matrix)) state.submitted = context_.plan.limits.passes;
   arguments_[matrix] = {lr, weight_decay, context_.verdict.control(step_, matrix),
                         context_.verdict.norm(matrix)};
   context_.decisions.Add({context_.device.clock().Now(), step_, Decision::What::kSubmitted, -1,
@@ -180,7 +145,7 @@ bool Executor::Ready(const LocalOp& local) const {
     if (op.use > needed_) return false;
   } else {
     for (const std::int32_t m : MatricesOf(local)) {
-      if (matrices_[m].announced_step != step_) return false;
+      if (matrices_[m].submitted <= op.pass) return false;
     }
   }
   return std::all_of(local.after.begin(), local.after.end(),
@@ -296,8 +261,9 @@ void Executor::Close(Stream* caller) {
     // Uses that are still held end with what the caller has enqueued.
     if (!uses_.empty()) staging_->Wait(*caller_event_);
   }
-  closed_ = true;
   needed_ = static_cast<std::int32_t>(uses_.size()) - 1;
+  ClearMissing();
+  closed_ = true;
   IssueReady();
   WEFT_CHECK(std::all_of(ops_.begin(), ops_.end(), [&](const LocalOp& local) {
     return local.issued_step == step_;
@@ -308,6 +274,7 @@ void Executor::Close(Stream* caller) {
   needed_ = -1;
   last_use_op_ = -1;
   for (LocalUse& use : uses_) use.skipped = false;
+  for (MatrixState& state : matrices_) state.submitted = 0;
 }
 
 void Executor::WaitDelivered(std::int32_t matrix, Stream& stream) {

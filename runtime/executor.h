@@ -65,12 +65,23 @@ class Executor {
   // The step that jobs belong to now.
   std::int64_t step() const { return step_; }
 
-  // Makes the matrix's gradient known for this step: copies it to its slot (see MatrixJob::ready),
-  // or zeros when `gradient` is null and the slot is not empty.
+  // Makes the matrix's gradient known for this step, or for its next pass where each is reduced:
+  // copies it to its slot (see MatrixJob::ready), or zeros when `gradient` is null and the slot is
+  // not empty.
   absl::Status TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready);
   // Adds another one to it.
   absl::Status AddGradient(std::int32_t matrix, const void* gradient, const Event* ready);
-  // The job's ops may be issued from now on.
+  // The matrix has a gradient, and a reduction, in every pass of a step.
+  bool ReducesEachPass(std::int32_t matrix) const {
+    return matrices_[matrix].gradient_readers.size() > 1;
+  }
+  // A gradient of `pass`, which is not the first pass, is about to come, and the trainer is through
+  // with the uses before `end`. FailedPrecondition, saying what for, while a reduction of the pass
+  // before is not issued: its gradient may still lie in the slot.
+  absl::Status BeginPass(int pass, std::int32_t end);
+  // The gradient taken last is that of the matrix's next pass; ops that wait for it may be issued.
+  void EndPass(std::int32_t matrix) { ++matrices_[matrix].submitted; }
+  // The job's ops may be issued from now on; where each pass is reduced, as its gradients come.
   void Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr, double weight_decay);
   // Issues everything that may be issued. What fails on the way fails its stream and, from there,
   // the runtime.
@@ -84,8 +95,8 @@ class Executor {
   void Release(std::int32_t use, Stream* stream);
   // A use that the trainer leaves out: it ends as soon as it could have begun.
   void Skip(std::int32_t use);
-  // Fires the trigger kStepClosed, issues the rest of the step and opens the next one. Work that
-  // writes weights waits for what `caller` holds now.
+  // Fires the trigger kStepClosed, issues the rest of the step and opens the next one. Passes that
+  // lack a gradient get zeros. Work that writes weights waits for what `caller` holds now.
   void Close(Stream* caller);
   // The open step's ops reuse the events of the step before the last; only when that is complete
   // may they be issued.
@@ -140,12 +151,13 @@ class Executor {
     bool skipped = false;
   };
   struct MatrixState {
-    std::vector<int> gradient_readers;  // local indices
-    std::size_t gradient_bytes = 0;     // of its slot here
-    int last_op = -1;                   // local index of the op that delivers
+    // By pass where each is reduced: local indices.
+    std::vector<std::vector<int>> gradient_readers;
+    std::size_t gradient_bytes = 0;  // of its slot here
+    int last_op = -1;                // local index of the op that delivers
     std::unique_ptr<Event> staged;
     bool staged_in_stream = false;
-    std::int64_t announced_step = -1;
+    int submitted = 0;  // passes of the open step whose gradient is there
     std::shared_ptr<JobState> job;
   };
   // The jobs whose stages an op completes, as LocalOp::completes.
@@ -160,6 +172,16 @@ class Executor {
   bool EndSkippedUses();
   void MapStages();
   bool Ready(const LocalOp& local) const;
+  // Copies to the slot in the staging stream, or zeros where `gradient` is null.
+  void StageGradient(std::int32_t matrix, const void* gradient, const Event* ready);
+  // The ops that read the slot last, and the parity of their step.
+  struct Readers {
+    const std::vector<int>& ops;
+    int parity;
+  };
+  Readers LastReaders(const MatrixState& state) const;
+  // Zeros for the passes of the open step that lack a gradient.
+  void ClearMissing();
   // An op, and with it the next `count` - 1 of its lane, with which it runs as one.
   void Issue(int index, int count);
   void EnqueueBefore(int index);

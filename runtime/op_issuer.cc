@@ -305,6 +305,8 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
       adamw.control = arguments.control;
       return math.AdamW(stream, adamw);
     }
+    case OpKind::kAccumulate:
+      return math.Add(stream, count, source, target, matrix.dtype);
     case OpKind::kCopyRows:
       device_.Copy(stream, target, source, count * SizeOf(matrix.dtype));
       return absl::OkStatus();

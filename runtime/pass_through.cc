@@ -36,9 +36,11 @@ auto BucketKey(const MatrixSpec& spec) {
 // Asks once for matrices that are alike: models have many matrices and few kinds.
 class Chooser {
  public:
-  Chooser(const CostModel& model, std::int64_t bucket_bytes, const std::vector<MatrixSpec>& specs,
+  Chooser(const CostModel& model, const PlanLimits& limits, const std::vector<MatrixSpec>& specs,
           const std::vector<std::optional<OwnedWork>>& work)
-      : model_(model), bucket_bytes_(bucket_bytes) {
+      : model_(model),
+        bucket_bytes_(limits.bucket_bytes),
+        reductions_(limits.reduce_each_pass ? limits.passes : 1) {
     for (std::size_t m = 0; m < specs.size(); ++m) {
       if (!std::holds_alternative<MuonOptions>(specs[m].rule)) continue;
       ++alike_[WorkKey(*work[m])];
@@ -56,6 +58,7 @@ class Chooser {
       Company company;
       company.bucket_bytes = static_cast<double>(std::min(bucket_bytes_, small_[BucketKey(spec)]));
       company.alike = alike_[WorkKey(work)];
+      company.reductions = reductions_;
       place->second = ComparePassThrough(model_, Outline(spec), work, company).Pays();
     }
     return place->second;
@@ -64,6 +67,7 @@ class Chooser {
  private:
   const CostModel& model_;
   const std::int64_t bucket_bytes_;
+  const int reductions_;
   std::map<decltype(WorkKey(OwnedWork())), int> alike_;
   std::map<decltype(BucketKey(MatrixSpec())), std::int64_t>
       small_;  // bytes that may travel together
@@ -85,7 +89,7 @@ std::vector<bool> PassThroughOf(const std::vector<MatrixSpec>& specs, const Runt
   const bool always = options.pass_through == PassThrough::kAlways;
   const OwnershipOptions& ownership = options.ownership;
   if (!always && (!ownership.owners.empty() || ownership.state_bytes_cap > 0)) return passes;
-  Chooser chooser(model, options.limits.bucket_bytes, specs, work);
+  Chooser chooser(model, options.limits, specs, work);
   for (std::size_t m = 0; m < specs.size(); ++m) {
     const MatrixSpec& spec = specs[m];
     if (spec.layout == Layout::kOwned || std::holds_alternative<AdamWOptions>(spec.rule)) continue;

@@ -46,11 +46,7 @@ absl::StatusOr<Passes::Need> Passes::Begin(int layer) {
   }
   need.released = Find(layer, State::kHeld);
   if (need.released >= 0) WEFT_RETURN_IF_ERROR(CheckOrder(need.released));
-  for (std::int32_t u = 0; u < need.use; ++u) {
-    if (states_[u] != State::kAhead && states_[u] != State::kAsked) continue;
-    need.skipped.push_back(u);
-    states_[u] = State::kOver;
-  }
+  need.skipped = LeaveOut(need.use);
   if (need.released >= 0) states_[need.released] = State::kOver;
   states_[need.use] = State::kAsked;
   next_ = need.use + 1;
@@ -66,6 +62,17 @@ absl::StatusOr<std::int32_t> Passes::End(int layer) {
   WEFT_RETURN_IF_ERROR(CheckOrder(use));
   states_[use] = State::kOver;
   return use;
+}
+
+std::vector<std::int32_t> Passes::LeaveOut(std::int32_t end) {
+  std::vector<std::int32_t> left_out;
+  for (std::int32_t u = 0; u < end; ++u) {
+    if (states_[u] != State::kAhead && states_[u] != State::kAsked) continue;
+    left_out.push_back(u);
+    states_[u] = State::kOver;
+  }
+  next_ = std::max(next_, end);
+  return left_out;
 }
 
 std::vector<std::int32_t> Passes::Close() {

@@ -34,6 +34,8 @@ class Passes {
   // The use that ends. FailedPrecondition where the layer is not held, or one that was needed
   // before it still is.
   absl::StatusOr<std::int32_t> End(int layer);
+  // The trainer is through with the uses before `end`: those of them that never came.
+  std::vector<std::int32_t> LeaveOut(std::int32_t end);
   // The step is closed: the uses that are still held, and those that never came. The next step
   // begins.
   std::vector<std::int32_t> Close();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "runtime/communicators.h"
 #include "runtime/decision_log.h"
 #include "runtime/executor.h"
+#include "runtime/job_check.h"
 #include "runtime/job_state.h"
 #include "runtime/memory.h"
 #include "runtime/op_issuer.h"
@@ -110,6 +110,8 @@ class RuntimeImpl final : public Runtime {
   // What Commit() does on this rank alone.
   absl::Status Prepare();
   absl::Status MakeRoomForStep(HostTimer& timer);
+  // A gradient of `pass` comes, where each is reduced: the passes before are over.
+  absl::Status BeginPass(int pass);
   // This rank's job of the open step, with the rates it uses.
   std::shared_ptr<JobState> Announce(MatrixId matrix);
   absl::StatusOr<const std::vector<MatrixId>*> Layer(int layer) const;
@@ -132,7 +134,8 @@ class RuntimeImpl final : public Runtime {
   // Jobs of the open step, and of the last closed one.
   std::vector<std::shared_ptr<JobState>> open_jobs_;
   std::vector<std::shared_ptr<JobState>> closed_jobs_;
-  std::vector<bool> accumulating_;  // by matrix: its gradient has parts, more to come
+  std::vector<MicroSteps> micro_steps_;  // by matrix
+  int pass_ = 0;                         // that gradients have come to, where each is reduced
   double loss_scale_ = 1;
   std::vector<Ballot> ballots_;  // by matrix; rates stay from step to step
   Nanos clock_offset_ = 0;       // to rank 0's clock
@@ -228,7 +231,7 @@ absl::Status RuntimeImpl::TryCommit() {
                         .lr = DefaultLr(specs_[i].rule),
                         .weight_decay = DefaultWeightDecay(specs_[i].rule)});
   }
-  accumulating_.resize(specs_.size());
+  micro_steps_ = MicroStepsOf(plan_);
   open_jobs_.resize(specs_.size());
   closed_jobs_.resize(specs_.size());
   passes_ = std::make_unique<Passes>(plan_);
@@ -269,6 +272,16 @@ std::shared_ptr<JobState> RuntimeImpl::Announce(MatrixId matrix) {
   return job;
 }
 
+absl::Status RuntimeImpl::BeginPass(int pass) {
+  if (pass <= pass_) return absl::OkStatus();
+  const std::int32_t end =
+      static_cast<std::int32_t>(plan_.uses.size()) / plan_.limits.passes * pass;
+  for (const std::int32_t use : passes_->LeaveOut(end)) executor_->Skip(use);
+  WEFT_RETURN_IF_ERROR(executor_->BeginPass(pass, end));
+  pass_ = pass;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   if (job.matrix < 0 || job.matrix >= static_cast<MatrixId>(specs_.size())) {
@@ -285,29 +298,28 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
     return absl::InvalidArgumentError(
         absl::StrCat("matrix '", spec.name, "': its gradient is null"));
   }
-  for (const auto& [what, value] :
-       {std::pair("lr", job.lr), std::pair("weight_decay", job.weight_decay)}) {
-    if (value.value_or(0) >= 0 && std::isfinite(value.value_or(0))) continue;
-    return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "': ", what, " is ",
-                                                   *value, ", not a finite number >= 0"));
-  }
-  // Says nothing yet: a part that is none must not count as a gradient.
-  if (job.more && none) return Job();
+  MicroSteps& micro_steps = micro_steps_[job.matrix];
+  WEFT_RETURN_IF_ERROR(CheckJob(spec.name, micro_steps, job));
   HostTimer timer(*recorder_, device_.clock(), step);
   WEFT_RETURN_IF_ERROR(MakeRoomForStep(timer));
   const Nanos begin = device_.clock().Now();
-  // A job without a gradient adds nothing to the parts that are there.
-  if (!accumulating_[job.matrix]) {
+  const bool each = executor_->ReducesEachPass(job.matrix);
+  if (each) WEFT_RETURN_IF_ERROR(BeginPass(micro_steps.done));
+  // A job without a gradient adds nothing to the parts that are there, and is none of them.
+  if (each || (!micro_steps.has_gradient && !(job.more && none))) {
     WEFT_RETURN_IF_ERROR(executor_->TakeGradient(job.matrix, job.gradient, job.ready));
   } else if (job.gradient != nullptr) {
     WEFT_RETURN_IF_ERROR(executor_->AddGradient(job.matrix, job.gradient, job.ready));
   }
+  ++micro_steps.done;
+  micro_steps.has_gradient |= !none;
+  if (each) executor_->EndPass(job.matrix);
   if (job.more) {
-    accumulating_[job.matrix] = true;
+    if (each) executor_->IssueReady();
     return Job();
   }
-  const bool present = !none || accumulating_[job.matrix];
-  accumulating_[job.matrix] = false;
+  const bool present = micro_steps.has_gradient;
+  micro_steps = {.meant = micro_steps.meant};
   if (trace_ != nullptr) trace_->Add(Trace::JobSpan{step, job.matrix, begin});
   recorder_->AddJob(step);
   Ballot& ballot = ballots_[job.matrix];
@@ -334,7 +346,7 @@ absl::Status RuntimeImpl::SetLossScale(double scale) {
 absl::Status RuntimeImpl::Step(Stream* caller) {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   for (std::size_t i = 0; i < specs_.size(); ++i) {
-    if (!accumulating_[i]) continue;
+    if (!micro_steps_[i].has_gradient || micro_steps_[i].meant > 0) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("matrix '", specs_[i].name,
                      "': its last job said that more gradients follow in this step"));
@@ -346,13 +358,20 @@ absl::Status RuntimeImpl::Step(Stream* caller) {
   std::vector<std::string> missing;
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     if (open_jobs_[i] != nullptr) continue;
-    missing.push_back(absl::StrCat("'", specs_[i].name, "'"));
+    const MicroSteps& micro_steps = micro_steps_[i];
+    missing.push_back(WhatIsMissing(specs_[i].name, micro_steps));
     // Every rank takes part in every collective: this one contributes zeros.
     const auto matrix = static_cast<MatrixId>(i);
-    WEFT_RETURN_IF_ERROR(executor_->TakeGradient(matrix, nullptr, nullptr));
-    ballots_[i].gradient = Ballot::Gradient::kNone;
+    if (!micro_steps.has_gradient && !executor_->ReducesEachPass(matrix)) {
+      WEFT_RETURN_IF_ERROR(executor_->TakeGradient(matrix, nullptr, nullptr));
+    }
+    const bool partly =
+        micro_steps.has_gradient && options_.missing_gradient != MissingGradient::kError;
+    ballots_[i].gradient = partly ? Ballot::Gradient::kPresent : Ballot::Gradient::kNone;
     Announce(matrix);
   }
+  micro_steps_ = MicroStepsOf(plan_);
+  pass_ = 0;
   WEFT_RETURN_IF_ERROR(verdict_->Set(step, ballots_, loss_scale_));
   for (const std::int32_t use : passes_->Close()) executor_->Skip(use);
   executor_->Close(caller);
@@ -534,8 +553,11 @@ absl::Status RuntimeImpl::WriteTrace(const std::string& path) {
 
 void RuntimeImpl::Shutdown() {
   if (executor_ == nullptr) return;
-  const bool open = std::any_of(open_jobs_.begin(), open_jobs_.end(),
-                                [](const auto& job) { return job != nullptr; });
+  bool open = false;
+  for (std::size_t i = 0; i < open_jobs_.size(); ++i) {
+    // A part that is reduced by itself is under way without a job.
+    open |= open_jobs_[i] != nullptr || (micro_steps_[i].meant > 0 && micro_steps_[i].done > 0);
+  }
   if (open) {
     // Peers may never send what this step would still wait for.
     (void)executor_->Fail(absl::CancelledError(absl::StrCat(

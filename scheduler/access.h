@@ -57,6 +57,7 @@ constexpr Touches TouchesOf(OpKind kind, bool root) {
       return {.reads_source = true};
     case OpKind::kMomentum:
       return {.reads_source = true, .writes_target = true, .updates_state = true};
+    case OpKind::kAccumulate:
     case OpKind::kApply:
       return {.reads_source = true, .reads_target = true, .writes_target = true};
     case OpKind::kElementwise:

@@ -238,12 +238,20 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
   const std::vector<std::int32_t> backward(forward.rbegin(), forward.rend());
   UseBuilder uses(plan, builder);
   WEFT_RETURN_IF_ERROR(uses.Prepare());
-  uses.EmitForward();
-  for (std::int32_t m : backward) {
-    uses.EmitBackwardUpTo(m);
-    paths[m]->Reduce(builder, m);
+  const int passes = plan.limits.passes;
+  for (int pass = 0; pass < passes; ++pass) {
+    const bool last = pass + 1 == passes;
+    // Then EmitForward() of the last pass emits what the others have.
+    if (!last && !plan.limits.reduce_each_pass) continue;
+    if (plan.limits.reduce_each_pass) builder.BeginPass(pass);
+    uses.EmitForward(pass);
+    for (std::int32_t m : backward) {
+      uses.EmitBackwardUpTo(m, pass);
+      if (!last && ReducingPasses(plan, plan.matrices[m]) == 1) continue;
+      paths[m]->Reduce(builder, m);
+    }
+    builder.EmitWaiting(Trigger::kSubmitted);
   }
-  builder.EmitWaiting(Trigger::kSubmitted);
   if (plan.check_gradients) {
     for (std::int32_t m : backward) {
       const Path::Holders holders = paths[m]->GradientHolders(builder, m);

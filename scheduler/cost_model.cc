@@ -376,8 +376,9 @@ PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& as
   double& owner = costs.owner.collectives;
   double& passed = costs.pass_through.collectives;
   if (local) {
-    owner += rooted(OpKind::kReduce, stored);
-    passed += world(sharded ? OpKind::kReduceScatter : OpKind::kAllReduce, stored);
+    owner += company.reductions * rooted(OpKind::kReduce, stored);
+    passed +=
+        company.reductions * world(sharded ? OpKind::kReduceScatter : OpKind::kAllReduce, stored);
   } else if (sharded) {
     owner += rooted(OpKind::kGather, stored);
   }
@@ -398,7 +399,7 @@ PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& as
   matrix.bucket = fellows > 1 ? 0 : -1;
   const auto peak = [&](scheduler::PathKind path) {
     return scheduler::PeakBytesOn(grid, grid.size() == 1 ? scheduler::PathKind::kLocal : path,
-                                  matrix);
+                                  matrix, local ? company.reductions : 1);
   };
   costs.owner.peak_bytes = peak(scheduler::PathKind::kOwner);
   costs.pass_through.peak_bytes =

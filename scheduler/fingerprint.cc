@@ -87,6 +87,7 @@ class Digest {
     Add(op.group);
     Add(op.root);
     Add(op.use);
+    Add(op.pass);
     Add(op.form);
     Add(op.piece);
     Add(op.pieces);

@@ -32,17 +32,21 @@ void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source,
                           Slot target) {
   const int owner = matrix(m).owner;
   const std::int64_t rows = matrix(m).rows;
-  if (!two_level()) {
-    Begin({m, {Make({kind, World(), world_lane_, owner, rows}, m, place, {source, target})}});
-    return;
+  Journey journey{.m = m};
+  if (two_level()) {
+    const int local = LocalRankOfOwner(m);
+    const std::int64_t on_node = kind == OpKind::kGather ? MostNodeRows(m) : rows;
+    journey.between = node;
+    journey.legs.push_back(
+        Make({kind, Intra(), Lane::kIntra, local, on_node}, m, place, {source, node}));
+    journey.legs.push_back(Make({kind, Inter(local), Lane::kInter, grid().node_of(owner), rows}, m,
+                                place, {node, target}));
+  } else {
+    journey.legs.push_back(
+        Make({kind, World(), world_lane_, owner, rows}, m, place, {source, target}));
   }
-  const int local = LocalRankOfOwner(m);
-  const std::int64_t on_node = kind == OpKind::kGather ? MostNodeRows(m) : rows;
-  Begin({m,
-         {Make({kind, Intra(), Lane::kIntra, local, on_node}, m, place, {source, node}),
-          Make({kind, Inter(local), Lane::kInter, grid().node_of(owner), rows}, m, place,
-               {node, target})},
-         node});
+  if (target == Slot::kPassGradient) journey.legs.push_back(MakeAccumulate(m));
+  Begin(std::move(journey));
 }
 
 void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source,
@@ -79,26 +83,25 @@ void PlanBuilder::Fetch(std::int32_t m, Lane level, std::int32_t use) {
 
 bool PlanBuilder::MayPair(const Op& op) const {
   const std::int64_t least = forms_.pair_from[static_cast<std::size_t>(ClassOf(op))];
-  return least >= 0 && op.bytes >= least && plan_.groups[op.group].parts[0].size() == 2 &&
-         op.form == CollectiveForm::kDirect && op.pieces == 1;
+  return IsRooted(op.kind) && least >= 0 && op.bytes >= least &&
+         plan_.groups[op.group].parts[0].size() == 2 && op.form == CollectiveForm::kDirect &&
+         op.pieces == 1;
 }
 
 // Whoever had the buffer before, and still waits to pass on what lies in it, goes first.
-void PlanBuilder::TakeNodeTurn(Journey& journey) {
-  if (journey.between == Slot::kNone || journey.turn >= 0) return;
-  const int local = LocalRankOfOwner(journey.m);
-  const int places = plan_.limits.buffers_in_turn;
+void PlanBuilder::TakeNodeTurn(const Journey& journey) {
+  if (journey.between == Slot::kNone) return;
+  TakeTurn(journey.m, journey.between, LocalRankOfOwner(journey.m), plan_.limits.buffers_in_turn);
+  const auto buffer_of = [&](std::int32_t m) {
+    return matrix(m).buffers[static_cast<std::size_t>(journey.between)];
+  };
   for (;;) {
-    const std::int64_t evicted = rings_[{journey.between, local}].turns - places;
-    const auto last = std::find_if(waiting_.begin(), waiting_.end(), [&](const Journey& other) {
-      return other.between == journey.between && other.turn >= 0 && other.turn <= evicted &&
-             LocalRankOfOwner(other.m) == local;
+    const auto before = std::find_if(waiting_.begin(), waiting_.end(), [&](const Journey& other) {
+      return other.between == journey.between && buffer_of(other.m) == buffer_of(journey.m);
     });
-    if (last == waiting_.end()) break;
-    EmitWaiting(last);
+    if (before == waiting_.end()) return;
+    EmitWaiting(before);
   }
-  journey.turn = rings_[{journey.between, local}].turns;
-  TakeTurn(journey.m, journey.between, local, places);
 }
 
 void PlanBuilder::EmitLeg(Journey& journey) {

@@ -13,8 +13,8 @@ namespace weft::scheduler {
 template <typename Visitor>
 void VisitFields(const PlanLimits& limits, Visitor&& visit) {
   const auto& [collectives_in_flight, buffers_in_turn, bucket_bytes, piece_bytes,
-               inter_layers_ahead, intra_layers_ahead, keep_through_backward, passes, fetched_bytes,
-               buffer_bytes] = limits;
+               inter_layers_ahead, intra_layers_ahead, keep_through_backward, passes,
+               reduce_each_pass, fetched_bytes, buffer_bytes] = limits;
   visit("collectives_in_flight", collectives_in_flight);
   visit("buffers_in_turn", buffers_in_turn);
   visit("bucket_bytes", bucket_bytes);
@@ -23,6 +23,7 @@ void VisitFields(const PlanLimits& limits, Visitor&& visit) {
   visit("intra_layers_ahead", intra_layers_ahead);
   visit("keep_through_backward", keep_through_backward);
   visit("passes", passes);
+  visit("reduce_each_pass", reduce_each_pass);
   visit("fetched_bytes", fetched_bytes);
   visit("buffer_bytes", buffer_bytes);
 }

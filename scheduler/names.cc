@@ -26,14 +26,16 @@ constexpr std::array<std::string_view, kStageCount> kStages = {
     "submitted", "reduced", "orthogonalized", "applied", "published", "delivered"};
 constexpr std::array<std::string_view, kLaneCount> kLanes = {"compute", "intra", "inter", "caller"};
 constexpr std::array<std::string_view, 3> kTriggers = {"submitted", "step_closed", "needed"};
-constexpr std::array<std::string_view, 16> kOps = {
-    "all_reduce",  "reduce",  "broadcast",      "all_gather", "reduce_scatter", "gather",
-    "scatter",     "verdict", "check_gradient", "momentum",   "orthogonalize",  "apply",
-    "elementwise", "custom",  "copy_rows",      "use"};
+constexpr std::array<std::string_view, 17> kOps = {
+    "all_reduce",    "reduce",  "broadcast",   "all_gather",     "reduce_scatter",
+    "gather",        "scatter", "verdict",     "check_gradient", "momentum",
+    "orthogonalize", "apply",   "elementwise", "custom",         "copy_rows",
+    "accumulate",    "use"};
 constexpr std::array<std::string_view, kSlotCount> kSlots = {
-    "none",   "gradient",     "node_gradient", "reduced_gradient", "whole_gradient",
-    "update", "whole_update", "direction",     "node_direction",   "shard_direction",
-    "weight", "node_weight",  "whole_weight",  "packed_weight"};
+    "none",          "gradient",       "node_gradient",   "reduced_gradient",
+    "pass_gradient", "whole_gradient", "update",          "whole_update",
+    "direction",     "node_direction", "shard_direction", "weight",
+    "node_weight",   "whole_weight",   "packed_weight"};
 constexpr std::array<std::string_view, 2> kSolvers = {"heuristic", "milp"};
 constexpr std::array<std::string_view, 3> kPassThrough = {"never", "auto", "always"};
 constexpr std::array<std::string_view, 3> kMethods = {"LPT", "local search", "MILP"};

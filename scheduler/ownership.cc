@@ -58,12 +58,14 @@ absl::Status CheckMatrix(const Plan& plan, const OwnershipOptions& options, std:
 
 // Bytes that a matrix's inter collectives carry in a step (docs/plan.md, "Paths"). Of an owned one,
 // as if it were fetched for both passes.
-std::int64_t InterBytes(const PlanMatrix& matrix) {
+std::int64_t InterBytes(const Plan& plan, const PlanMatrix& matrix) {
   const auto element = static_cast<std::int64_t>(SizeOf(matrix.dtype));
   const bool sharded = matrix.layout == Layout::kSharded;
   const bool custom = matrix.rule == RuleKind::kCustom;
   std::int64_t per_element = sharded && !custom ? 4 : element;  // the direction, or the weight
-  if (sharded || matrix.gradient == GradientKind::kLocal) per_element += element;
+  if (sharded || matrix.gradient == GradientKind::kLocal) {
+    per_element += ReducingPasses(plan, matrix) * element;
+  }
   if (sharded && custom) per_element += element;  // the weight on its way to the owner
   if (matrix.layout == Layout::kOwned) per_element += element;
   return matrix.rows * matrix.cols * per_element;
@@ -117,7 +119,7 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
       if (problem.state_bytes_cap > 0) {
         cls.state_bytes += its.rows * its.cols * its.state_bytes_per_element;
       }
-      if (problem.inter_group_factor > 0) cls.inter_bytes += InterBytes(its);
+      if (problem.inter_group_factor > 0) cls.inter_bytes += InterBytes(plan, its);
     }
     const auto [place, is_new] = known.emplace(
         Key{cls.batch_costs, {cls.state_bytes, cls.inter_bytes}}, static_cast<int>(known.size()));

@@ -43,8 +43,8 @@ Footprint FootprintOf(const SlotExtents& extents, const PlanMatrix& matrix, Role
 }
 
 std::int64_t MostOfAnyRank(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix,
-                           std::int32_t owner) {
-  const SlotExtents extents(grid, path, matrix);
+                           std::int32_t owner, int reductions) {
+  const SlotExtents extents(grid, path, matrix, reductions);
   std::array<Footprint, kRoleCount> footprints;
   for (int r = 0; r < kRoleCount; ++r) {
     footprints[r] = FootprintOf(extents, matrix, static_cast<Role>(r));
@@ -98,8 +98,9 @@ std::vector<std::int64_t> ScratchByMatrix(const Plan& plan) {
 
 }  // namespace
 
-std::int64_t PeakBytesOn(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix) {
-  return MostOfAnyRank(grid, path, matrix, kAnyRank);
+std::int64_t PeakBytesOn(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix,
+                         int reductions) {
+  return MostOfAnyRank(grid, path, matrix, kAnyRank, reductions);
 }
 
 std::vector<PeakBytes> PeakBytesOf(const Plan& plan) {
@@ -110,11 +111,13 @@ std::vector<PeakBytes> PeakBytesOf(const Plan& plan) {
     const PlanMatrix& matrix = plan.matrices[m];
     const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
     PeakBytes& peak = peaks.emplace_back();
-    peak.taken = MostOfAnyRank(grid, path, matrix, matrix.owner) + scratch[m];
+    const int reductions = ReducingPasses(plan, matrix);
+    peak.taken = MostOfAnyRank(grid, path, matrix, matrix.owner, reductions) + scratch[m];
     if (path == PathKind::kLocal || AgainstPassThrough(plan.strategy, matrix) != nullptr) continue;
     const PathKind passed =
         matrix.layout == Layout::kSharded ? PathKind::kGather : PathKind::kReplicated;
-    peak.alternative = PeakBytesOn(grid, matrix.pass_through ? PathKind::kOwner : passed, matrix);
+    peak.alternative =
+        PeakBytesOn(grid, matrix.pass_through ? PathKind::kOwner : passed, matrix, reductions);
   }
   return peaks;
 }

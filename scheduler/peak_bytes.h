@@ -19,6 +19,7 @@ struct PeakBytes {
 std::vector<PeakBytes> PeakBytesOf(const Plan& plan);
 
 // Of a path that nobody has planned: collectives are direct, and the owner is where it costs most.
-std::int64_t PeakBytesOn(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix);
+std::int64_t PeakBytesOn(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix,
+                         int reductions);
 
 }  // namespace weft::scheduler

@@ -87,6 +87,7 @@ Op PlanBuilder::Make(const Wire& wire, std::int32_t m, Place place, Slots slots)
                 static_cast<std::int64_t>(SizeOf(SlotType(matrix(each), slots.source)));
   }
   op.use = place.use;
+  if (op.trigger == Trigger::kSubmitted) op.pass = pass_;
   op.form = FormOf(op);
   op.pieces = PiecesOf(op);
   return op;
@@ -165,6 +166,7 @@ CollectiveForm PlanBuilder::FormOf(const Op& op) const {
 
 void PlanBuilder::OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root) {
   Emit({kind, World(), world_lane_, root, matrix(m).rows}, m, place, slots);
+  if (slots.target == Slot::kPassGradient) Push(MakeAccumulate(m));
 }
 
 void PlanBuilder::Use(std::int32_t m, std::int32_t use) {
@@ -227,6 +229,20 @@ void PlanBuilder::CheckGradient(std::int32_t group, std::int32_t m, Slot slot) {
        {Stage::kReduced, Trigger::kSubmitted}, {slot, Slot::kNone});
 }
 
+Slot PlanBuilder::ReducedInto(std::int32_t m) {
+  if (pass_ == 0 || ReducingPasses(plan_, matrix(m)) == 1) return Slot::kReducedGradient;
+  const int owner = matrix(m).owner;
+  TakeTurn(m, Slot::kPassGradient, owner >= 0 ? owner : kEveryRank, buffers_in_turn());
+  return Slot::kPassGradient;
+}
+
+Op PlanBuilder::MakeAccumulate(std::int32_t m) {
+  const int owner = matrix(m).owner;
+  return Make({OpKind::kAccumulate, owner >= 0 ? Rank(owner) : World(), Lane::kCompute, -1, 0}, m,
+              {Stage::kReduced, Trigger::kSubmitted},
+              {Slot::kPassGradient, Slot::kReducedGradient});
+}
+
 void PlanBuilder::Verdict() {
   Op op{};
   op.kind = OpKind::kVerdict;
@@ -239,11 +255,11 @@ void PlanBuilder::Verdict() {
 }
 
 void PlanBuilder::TakeTurn(std::int32_t m, Slot slot, int ring, int places) {
+  if (matrix(m).buffers[static_cast<int>(slot)] >= 0) return;
   Ring& turns = rings_[{slot, ring}];
   if (static_cast<int>(turns.buffers.size()) < places) turns.buffers.push_back(plan_.buffers++);
   const std::int32_t buffer = turns.buffers[turns.next % turns.buffers.size()];
   turns.next = (turns.next + 1) % places;
-  ++turns.turns;
   const std::int32_t set = SetOf(matrix(m), slot);
   if (set < 0) {
     plan_.matrices[m].buffers[static_cast<int>(slot)] = buffer;

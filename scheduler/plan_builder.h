@@ -80,10 +80,16 @@ class PlanBuilder {
   void MuonUpdate(std::int32_t group, absl::Span<const std::int32_t> unit, Slot gradient, int ring,
                   bool applies);
   void CheckGradient(std::int32_t group, std::int32_t m, Slot slot);
+  // Ops that wait for a submission are of this pass from now on (Op::pass).
+  void BeginPass(int pass) { pass_ = pass; }
+  // Where the reduction of the open pass leaves the gradient. That of a pass after the first takes
+  // its turn there, and is added to what the passes before have left.
+  Slot ReducedInto(std::int32_t m);
   void Verdict();
 
   // The next matrix (or bucket) takes its turn at a buffer of `slot` that those of the same `ring`
-  // share: any number, such as the owner's. Call it before the ops that use the buffer.
+  // share: any number, such as the owner's. Call it before the ops that use the buffer. One that
+  // has had a turn already, as in an earlier pass, comes to the same buffer.
   void TakeTurn(std::int32_t m, Slot slot, int ring, int places);
 
   // The ops from `first` on, which no trigger holds back one by one: those that are cut take turns
@@ -111,13 +117,12 @@ class PlanBuilder {
   Op& Emit(const Wire& wire, std::int32_t m, Place place, Slots slots) {
     return Push(Make(wire, m, place, slots));
   }
-  // A matrix on its way over one level or two.
+  // A matrix on its way over one level or two, and what is to follow at once.
   struct Journey {
     std::int32_t m = -1;
     std::vector<Op> legs;
     Slot between = Slot::kNone;  // what it takes its turn at before the first leg
     std::size_t next = 0;
-    std::int64_t turn = -1;  // at that buffer, counting those of its ring; -1 before it is taken
     std::int64_t began = 0;  // counts journeys
   };
   void Begin(Journey journey);
@@ -126,7 +131,8 @@ class PlanBuilder {
   void EmitWaiting(std::vector<Journey>::iterator which);
   bool MayPair(const Op& op) const;
   int LocalRankOfOwner(std::int32_t m) const { return grid().local_of(matrix(m).owner); }
-  void TakeNodeTurn(Journey& journey);
+  void TakeNodeTurn(const Journey& journey);
+  Op MakeAccumulate(std::int32_t m);
   std::int32_t Add(std::int32_t& index, std::string name, std::vector<std::vector<int>> parts);
   std::int64_t MostNodeRows(std::int32_t m) const;
   void GiveBuffers();
@@ -138,13 +144,13 @@ class PlanBuilder {
   Plan& plan_;
   const FormChoices forms_;
   Lane world_lane_;
+  std::int32_t pass_ = 0;
   // Index of each group in the plan, -1 where there is none yet.
   std::int32_t world_ = -1;
   std::int32_t intra_ = -1;
   std::vector<std::int32_t> inter_, rank_, all_but_;
   struct Ring {
     std::vector<std::int32_t> buffers;
-    std::int64_t turns = 0;
     std::size_t next = 0;
   };
   std::vector<Journey> waiting_;  // the oldest first

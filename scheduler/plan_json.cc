@@ -48,6 +48,7 @@ Json ToJson(const Plan& plan, const Op& op) {
   if (op.matrix >= 0) json["matrix"] = plan.matrices[op.matrix].name;
   if (op.set >= 0) json["set"] = op.set;
   if (op.trigger == Trigger::kNeeded) json["use"] = op.use;
+  if (op.trigger == Trigger::kSubmitted && plan.limits.reduce_each_pass) json["pass"] = op.pass;
   if (op.form == CollectiveForm::kSplit) json["form"] = "split";
   if (op.with_next) json["with_next"] = true;
   if (op.pieces > 1) {

@@ -36,9 +36,10 @@ std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int nod
 
 SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
     : SlotExtents(plan.topology.grid, PathOf(plan.topology, plan.strategy, plan.matrices[matrix]),
-                  plan.matrices[matrix]) {}
+                  plan.matrices[matrix], ReducingPasses(plan, plan.matrices[matrix])) {}
 
-SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix)
+SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix,
+                         int reductions)
     : grid_(grid), matrix_(&matrix), path_(path) {
   const bool sharded = matrix_->layout == Layout::kSharded && grid_.size() > 1;
   const bool local = matrix_->gradient == GradientKind::kLocal;
@@ -104,6 +105,11 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
         at_node_roots(Slot::kNodeWeight, Extent::kNode);
       }
       break;
+    }
+  }
+  if (reductions > 1) {
+    for (auto& role : extents_) {
+      role[static_cast<int>(Slot::kPassGradient)] = role[static_cast<int>(Slot::kReducedGradient)];
     }
   }
   SetHeld();
@@ -186,6 +192,7 @@ DType SlotType(const PlanMatrix& matrix, Slot slot) {
     case Slot::kGradient:
     case Slot::kNodeGradient:
     case Slot::kReducedGradient:
+    case Slot::kPassGradient:
     case Slot::kWholeGradient:
     case Slot::kWeight:
     case Slot::kNodeWeight:

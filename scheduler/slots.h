@@ -27,6 +27,13 @@ inline bool GetsOwner(Strategy strategy, const PlanMatrix& matrix) {
 // Why the matrix, which says so, cannot pass through; null where it can.
 const char* AgainstPassThrough(Strategy strategy, const PlanMatrix& matrix);
 
+// How many of a step's passes reduce the matrix's gradient: each, or one for all of them.
+inline int ReducingPasses(const Plan& plan, const PlanMatrix& matrix) {
+  const bool each = plan.limits.reduce_each_pass && matrix.gradient == GradientKind::kLocal &&
+                    plan.topology.grid.size() > 1;
+  return each ? plan.limits.passes : 1;
+}
+
 enum class Extent : std::uint8_t { kNothing, kWhole, kShard, kNode };
 
 // Ranks differ only in how they stand to the owner.
@@ -47,8 +54,8 @@ inline SlotMask BitOf(Slot slot) { return static_cast<SlotMask>(1u << static_cas
 class SlotExtents {
  public:
   SlotExtents(const Plan& plan, std::int32_t matrix);
-  // Of a matrix of any plan, were it to go `path`.
-  SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix);
+  // Of a matrix of any plan, were it to go `path` and be reduced in that many passes.
+  SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix, int reductions);
 
   Extent At(Slot slot, Role role) const {
     return extents_[static_cast<int>(role)][static_cast<int>(slot)];

@@ -101,19 +101,19 @@ void UseBuilder::EmitVisit(int visit) {
   for (std::int32_t m : layers_[visits_[visit].layer].travellers) builder_.Use(m, visit);
 }
 
-void UseBuilder::EmitForward() {
-  const int last_backward = static_cast<int>(visits_.size()) - static_cast<int>(layers_.size());
-  for (; next_ < last_backward; ++next_) EmitVisit(next_);
+void UseBuilder::EmitForward(int pass) {
+  const int backward = (2 * pass + 1) * static_cast<int>(layers_.size());
+  for (; next_ < backward; ++next_) EmitVisit(next_);
 }
 
-void UseBuilder::EmitBackwardUpTo(std::int32_t m) {
+void UseBuilder::EmitBackwardUpTo(std::int32_t m, int pass) {
   // Of another layout, it may share a layer with owned ones; its gradient comes behind their use.
   const auto layer = std::find_if(layers_.begin(), layers_.end(), [&](const Layer& one) {
     return one.number == plan_.matrices[m].layer;
   });
   if (layer == layers_.end()) return;
-  const auto last_use =
-      static_cast<int>(visits_.size()) - 1 - static_cast<int>(layer - layers_.begin());
+  const int last_use = (2 * pass + 2) * static_cast<int>(layers_.size()) - 1 -
+                       static_cast<int>(layer - layers_.begin());
   for (; next_ <= last_use; ++next_) EmitVisit(next_);
 }
 

@@ -22,10 +22,10 @@ class UseBuilder {
   // Settles how many layers are held, keeps limits.fetched_bytes and writes into the limits what
   // has come of it. FailedPrecondition, naming the layer, where one layer is too much.
   absl::Status Prepare();
-  // All passes but the last backward one.
-  void EmitForward();
-  // The last backward pass down to the layer of `m`, which may be of any layout.
-  void EmitBackwardUpTo(std::int32_t m);
+  // Everything before the backward pass of `pass`.
+  void EmitForward(int pass);
+  // That backward pass down to the layer of `m`, which may be of any layout.
+  void EmitBackwardUpTo(std::int32_t m, int pass);
 
  private:
   struct Layer {

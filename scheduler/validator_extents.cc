@@ -118,6 +118,7 @@ class MatrixExtents {
           }
         }
         break;
+      case OpKind::kAccumulate:
       case OpKind::kMomentum:
       case OpKind::kElementwise:
         for (int rank : members) {

@@ -180,6 +180,12 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if ((op.lane == Lane::kCompute) != on_compute || (op.lane == Lane::kCaller) != use) {
     return InvalidPlan(what, " must not be on the ", std::string(Name(op.lane)), " lane");
   }
+  const int last_pass = plan.limits.reduce_each_pass ? plan.limits.passes - 1 : 0;
+  const bool submitted = op.trigger == Trigger::kSubmitted && !verdict;
+  const bool once = submitted && ReducingPasses(plan, plan.matrices[op.matrix]) == 1;
+  if (op.pass < (once ? last_pass : 0) || op.pass > (submitted ? last_pass : 0)) {
+    return InvalidPlan(what, " is of pass ", op.pass, ", which its trigger or matrix has not");
+  }
   const bool fetches = op.trigger == Trigger::kNeeded;
   if (fetches ? op.use < (use ? 0 : -1) || op.use >= static_cast<int>(plan.uses.size())
               : op.use != -1 || use) {
@@ -225,7 +231,7 @@ absl::Status CheckPair(const Plan& plan, std::int32_t index) {
   };
   const bool alike = IsRooted(op.kind) && next.kind == op.kind && next.group == op.group &&
                      next.lane == op.lane && next.trigger == op.trigger && next.use == op.use &&
-                     single(op) && single(next) && !next.with_next;
+                     next.pass == op.pass && single(op) && single(next) && !next.with_next;
   const std::vector<std::vector<int>>& parts = plan.groups[op.group].parts;
   const bool of_two = std::all_of(parts.begin(), parts.end(),
                                   [](const std::vector<int>& part) { return part.size() == 2; });
@@ -266,12 +272,21 @@ absl::Status CheckStructure(const Plan& plan) {
   constexpr int kUnused = -1;
   std::vector<int> lane_of_group(plan.groups.size(), kUnused);
   int verdicts = 0;
+  int pass = 0;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const auto index = static_cast<std::int32_t>(i);
     WEFT_RETURN_IF_ERROR(CheckOp(plan, index));
     const Op& op = plan.ops[i];
     if (op.kind == OpKind::kCheckGradient && verdicts > 0) {
       return InvalidPlan(DescribeOp(plan, index), " comes after the verdict");
+    }
+    // A later pass's gradient must not be waited for before the slot is free for it.
+    if (op.trigger == Trigger::kSubmitted) {
+      if (op.pass < pass) {
+        return InvalidPlan(DescribeOp(plan, index), " is of pass ", op.pass,
+                           " and comes after an op of pass ", pass);
+      }
+      pass = op.pass;
     }
     if (!IsCollective(op.kind)) continue;
     int& lane = lane_of_group[op.group];

@@ -22,6 +22,8 @@ constexpr std::int32_t kNewWeight = -4;
 
 struct RankState {
   std::array<std::int32_t, kSlotCount> value = {};
+  std::array<std::int32_t, kSlotCount> pass = {};  // the last in a slot's sum
+  std::int32_t next_pass = 0;                      // whose gradient is to be reduced
   int rule_runs = 0;
   int weight_writes = 0;
   Stage stage = Stage::kSubmitted;
@@ -35,6 +37,7 @@ class MatrixUpdate {
     const PlanMatrix& matrix = plan_.matrices[m];
     matrix_ = &matrix;
     extents_.emplace(plan_, m);
+    passes_ = ReducingPasses(plan_, matrix);
     checked_rows_ = 0;
     const int world = World();
     for (RankState& rank : ranks_) {
@@ -55,11 +58,12 @@ class MatrixUpdate {
     const Op& visited = plan_.ops[index];
     // Nothing of the matrix comes between the pieces of an op, and it is done with the last.
     const bool same =
-        piece_ == 0 || (visited.kind == last_->kind && visited.group == last_->group &&
-                        visited.source == last_->source && visited.target == last_->target &&
-                        visited.pieces == last_->pieces && visited.root == last_->root &&
-                        visited.lane == last_->lane && visited.trigger == last_->trigger &&
-                        visited.stage == last_->stage && visited.use == last_->use);
+        piece_ == 0 ||
+        (visited.kind == last_->kind && visited.group == last_->group &&
+         visited.source == last_->source && visited.target == last_->target &&
+         visited.pieces == last_->pieces && visited.root == last_->root &&
+         visited.lane == last_->lane && visited.trigger == last_->trigger &&
+         visited.stage == last_->stage && visited.use == last_->use && visited.pass == last_->pass);
     if (visited.piece != piece_ || !same) {
       return InvalidPlan(DescribeOp(plan_, index), " is piece ", visited.piece, " of ",
                          visited.pieces, " where piece ", piece_, " is due");
@@ -155,6 +159,7 @@ class MatrixUpdate {
         for (int rank : members) {
           const std::int32_t part = Value(ranks_[rank], op.source);
           if (part <= 0) return Fail(rank, "sums what is no gradient");
+          WEFT_RETURN_IF_ERROR(CheckPass(op, rank));
           value += part;
         }
         break;
@@ -171,8 +176,39 @@ class MatrixUpdate {
         }
     }
     for (std::size_t place = 0; place < members.size(); ++place) {
-      if (Receives(op, place)) Value(ranks_[members[place]], op.target) = value;
+      if (!Receives(op, place)) continue;
+      RankState& state = ranks_[members[place]];
+      Value(state, op.target) = value;
+      state.pass[static_cast<int>(op.target)] = op.pass;
     }
+    return absl::OkStatus();
+  }
+
+  // Every rank's gradients are reduced once in each pass, in order, and nothing else with them.
+  absl::Status CheckPass(const Op& op, int rank) {
+    if (passes_ == 1) return absl::OkStatus();
+    RankState& state = ranks_[rank];
+    const bool submitted = op.source == Slot::kGradient;
+    const std::int32_t due =
+        submitted ? state.next_pass++ : state.pass[static_cast<int>(op.source)];
+    if (op.pass == due) return absl::OkStatus();
+    return Fail(rank, absl::StrCat("reduces the gradient of pass ", op.pass, " where that of pass ",
+                                   due, submitted ? " is due" : " lies"));
+  }
+
+  // To the sum of the passes before comes that of the op's pass.
+  absl::Status Accumulate(const Op& op, int rank) {
+    RankState& state = ranks_[rank];
+    std::int32_t& sum = Value(state, op.target);
+    std::int32_t& last = state.pass[static_cast<int>(op.target)];
+    if (Value(state, op.source) != World() || state.pass[static_cast<int>(op.source)] != op.pass) {
+      return Fail(rank, absl::StrCat("does not get the gradient of pass ", op.pass));
+    }
+    if (op.pass == 0 || sum != op.pass * World() || last != op.pass - 1) {
+      return Fail(rank, absl::StrCat("does not add to the sum of ", op.pass, " passes"));
+    }
+    sum += World();
+    last = op.pass;
     return absl::OkStatus();
   }
 
@@ -185,8 +221,10 @@ class MatrixUpdate {
         if (plan_.uses[op.use].layer != matrix_->layer) return Fail(rank, "is of another layer");
         ++uses_;
         return absl::OkStatus();
+      case OpKind::kAccumulate:
+        return Accumulate(op, rank);
       case OpKind::kCheckGradient:
-        if (source != World()) return Fail(rank, "checks a gradient that is not whole");
+        if (source != passes_ * World()) return Fail(rank, "checks a gradient that is not whole");
         checked_rows_ += extents_->Rows(op.source, rank);
         return absl::OkStatus();
       case OpKind::kMomentum:
@@ -216,8 +254,9 @@ class MatrixUpdate {
   absl::Status RunRule(int rank, RuleKind rule, std::int32_t gradient) {
     if (rule != matrix_->rule) return Fail(rank, "is not of the matrix's rule");
     if (++ranks_[rank].rule_runs > 1) return Fail(rank, "updates the matrix a second time");
-    if (gradient != World()) {
-      return Fail(rank, absl::StrCat("gets the sum of ", gradient, " gradients, not of ", World()));
+    if (gradient != passes_ * World()) {
+      return Fail(rank, absl::StrCat("gets the sum of ", gradient, " gradients, not of ",
+                                     passes_ * World()));
     }
     return absl::OkStatus();
   }
@@ -239,6 +278,7 @@ class MatrixUpdate {
   std::vector<RankState>& ranks_;
   const PlanMatrix* matrix_ = nullptr;
   std::optional<SlotExtents> extents_;
+  std::int32_t passes_ = 1;  // in each of which the gradient is reduced
   std::int64_t checked_rows_ = 0;
   std::int32_t piece_ = 0;    // of the op under way, the next; 0: none is under way
   const Op* last_ = nullptr;  // the piece before it

@@ -163,6 +163,8 @@ struct Company {
   double bucket_bytes = 0;
   // Matrices of its work, itself included: they run in the batches that MakeBatchTables() offers.
   int alike = 1;
+  // How often a step reduces the gradient, where that is local.
+  int reductions = 1;
 };
 
 // The collectives are those of its path (docs/plan.md, "Paths"), one after another, a bucket's at

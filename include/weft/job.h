@@ -34,6 +34,10 @@ struct MatrixJob {
   // added to it: the sum takes part in the step, in the matrix's dtype, rounded after each
   // addition. Nothing is reduced yet, the handle refers to nothing, and rates count from the last
   // job alone.
+  //
+  // With limits.reduce_each_pass a local gradient is reduced at once, and the reduced ones are
+  // added. A step has limits.passes jobs of such a matrix, all but the last with `more`, and on a
+  // rank all such matrices have theirs of one micro-step before any has its next.
   bool more = false;
   // Set the rule's values from this step on, for learning-rate schedules; finite and >= 0. All
   // ranks must mean the same, also a rank that submits no job: where it would use another value,

@@ -54,8 +54,14 @@ struct PlanLimits {
   // Layout owned: layers stay where they are from the forward to the backward pass. Otherwise
   // inter_layers_ahead + 1 of them are held, the others released and fetched again.
   bool keep_through_backward = false;
-  // Layout owned: forward and backward passes per step (micro-steps of accumulated gradients).
+  // Forward and backward passes per step (micro-steps of accumulated gradients). Layout owned: how
+  // often weights are needed. Other layouts: counts with reduce_each_pass alone.
   int passes = 1;
+  // A gradient that is local (GradientKind::kLocal) is reduced in each pass and the reduced ones
+  // are added where the rule runs; otherwise micro-steps are added on each rank and their sum is
+  // reduced once (docs/gradients.md, "Micro-steps"). Every rank then submits as many jobs of such a
+  // matrix in a step as there are passes.
+  bool reduce_each_pass = false;
   // Layout owned: bytes of fetched weights that a rank may hold; fewer layers are fetched ahead to
   // keep to it. 0: any number.
   std::int64_t fetched_bytes = 0;

@@ -181,7 +181,10 @@ class Runtime {
   // passes yield gradients: until the jobs of all later matrices have been submitted, a job's
   // Wait(Stage::kReduced) and WaitOn() may refuse. Collect the jobs and wait when all are in.
   // NotFound for an unknown matrix, AlreadyExists for a second gradient in one step,
-  // InvalidArgument for a null gradient or a rate that is not finite.
+  // InvalidArgument for a null gradient, a rate that is not finite or, with
+  // limits.reduce_each_pass, a `more` that does not fit the micro-step; FailedPrecondition there
+  // while a reduction of the micro-step before is not issued, for want of a gradient or because
+  // layers are held (it may be repeated; layers that never were needed count as left out).
   virtual absl::StatusOr<Job> Submit(const MatrixJob& job) = 0;
 
   // The gradients of the open step and of later ones are `scale` times the true ones; they are
@@ -208,8 +211,9 @@ class Runtime {
   // backward one in the opposite order; every pass may leave layers out: a need is taken for the
   // first that the step still has of the layer. A layer that is needed again is released.
   // FailedPrecondition where the step has no further pass, and while what comes first in plan order
-  // is missing: the gradients of later layers in the last backward pass, and the release of layers
-  // whose place this one takes; the call may be repeated when it has come.
+  // is missing: the gradients of later layers in the last backward pass (in each, with
+  // limits.reduce_each_pass), and the release of layers whose place this one takes; the call may be
+  // repeated when it has come.
   virtual absl::Status ParameterNeeded(int layer, Stream& stream) = 0;
   // The same for a trainer that computes on the host: blocks until then. The step's error, if any.
   virtual absl::Status WaitForLayer(int layer) = 0;

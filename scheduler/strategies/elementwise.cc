@@ -27,7 +27,7 @@ class Elementwise final : public Path {
     const OpKind kind =
         plan.matrix(m).layout == Layout::kSharded ? OpKind::kReduceScatter : OpKind::kAllReduce;
     plan.OnWorld(kind, m, {Stage::kReduced, Trigger::kSubmitted},
-                 {Slot::kGradient, Slot::kReducedGradient});
+                 {Slot::kGradient, plan.ReducedInto(m)});
   }
 
   Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {

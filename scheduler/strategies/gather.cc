@@ -22,7 +22,7 @@ class Gather final : public Path {
   void Reduce(PlanBuilder& plan, std::int32_t m) const override {
     if (plan.matrix(m).gradient != GradientKind::kLocal) return;
     plan.OnWorld(OpKind::kReduceScatter, m, {Stage::kReduced, Trigger::kSubmitted},
-                 {Slot::kGradient, Slot::kReducedGradient});
+                 {Slot::kGradient, plan.ReducedInto(m)});
   }
 
   Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {

@@ -29,7 +29,7 @@ class Owner final : public Path {
     if (OwnerHasGradient(matrix)) return;
     plan.ToOwner(matrix.gradient == GradientKind::kLocal ? OpKind::kReduce : OpKind::kGather, m,
                  {Stage::kReduced, Trigger::kSubmitted}, Slot::kGradient, Slot::kNodeGradient,
-                 Slot::kReducedGradient);
+                 plan.ReducedInto(m));
   }
 
   Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {

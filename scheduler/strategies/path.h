@@ -17,7 +17,7 @@ class Path {
 
   virtual std::string Describe(const PlanMatrix& matrix) const = 0;
 
-  // During backward, last matrix first.
+  // During a backward pass, last matrix first: into PlanBuilder::ReducedInto().
   virtual void Reduce(PlanBuilder& plan, std::int32_t m) const = 0;
   // The ranks among which every row of the reduced gradient lies exactly once, and its slot there.
   struct Holders {

@@ -16,7 +16,7 @@ class Replicated final : public Path {
   void Reduce(PlanBuilder& plan, std::int32_t m) const override {
     if (plan.alone() || plan.matrix(m).gradient != GradientKind::kLocal) return;
     plan.OnWorld(OpKind::kAllReduce, m, {Stage::kReduced, Trigger::kSubmitted},
-                 {Slot::kGradient, Slot::kReducedGradient});
+                 {Slot::kGradient, plan.ReducedInto(m)});
   }
 
   Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {

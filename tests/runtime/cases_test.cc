@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -164,14 +165,18 @@ TEST(Cases, Case11AccumulationIsOneStep) {
     return sum;
   };
   for (const Way& way : kWays) {
-    std::map<std::pair<int, int>, std::vector<std::vector<float>>> weights;  // by parts and rank
+    // By parts, negative where each is reduced, and rank.
+    std::map<std::pair<int, int>, std::vector<std::vector<float>>> weights;
     std::map<int, std::int64_t> runs;
     std::mutex mutex;
-    for (const int parts : {1, 4}) {
+    for (const int way_of_parts : {1, 4, -4}) {
+      const int parts = std::abs(way_of_parts);
       RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {
         RankModel model(shapes, way.layout, way.kind, rank.rank, 2, kSeed);
-        auto runtime = testing::Commit(OptionsFor({1, 2}, way.strategy), rank, model,
-                                       MuonOptions{.weight_decay = 0.1});
+        RuntimeOptions options = OptionsFor({1, 2}, way.strategy);
+        options.limits.passes = parts;
+        options.limits.reduce_each_pass = way_of_parts < 0;
+        auto runtime = testing::Commit(options, rank, model, MuonOptions{.weight_decay = 0.1});
         for (int step = 0; step < kSteps; ++step) {
           for (int part = 0; part < parts; ++part) {
             for (int m = 2; m >= 0; --m) {
@@ -185,20 +190,23 @@ TEST(Cases, Case11AccumulationIsOneStep) {
         }
         ASSERT_TRUE(runtime->WaitForStep().ok());
         const std::lock_guard<std::mutex> lock(mutex);
-        weights[{parts, rank.rank}] = model.weights();
-        for (const MatrixCounters& counters : runtime->Counters()) runs[parts] += counters.ns_runs;
+        weights[{way_of_parts, rank.rank}] = model.weights();
+        for (const MatrixCounters& counters : runtime->Counters()) {
+          runs[way_of_parts] += counters.ns_runs;
+        }
       });
     }
     // Each matrix once in a step where it has an owner, else once on each of both ranks.
     const std::int64_t copies = way.strategy == Strategy::kOwner ? 1 : 2;
-    EXPECT_EQ(runs[1], 3 * kSteps * copies) << Text(way);
-    EXPECT_EQ(runs[4], 3 * kSteps * copies) << Text(way);
-    for (int rank = 0; rank < 2; ++rank) {
-      for (std::size_t m = 0; m < shapes.size(); ++m) {
-        const auto& whole = weights[{1, rank}][m];
-        const auto& parts = weights[{4, rank}][m];
-        for (std::size_t i = 0; i < whole.size(); ++i) {
-          EXPECT_NEAR(parts[i], whole[i], 1e-5) << Text(way);
+    for (const int parts : {1, 4, -4}) {
+      EXPECT_EQ(runs[parts], 3 * kSteps * copies) << Text(way);
+      for (int rank = 0; rank < 2; ++rank) {
+        for (std::size_t m = 0; m < shapes.size(); ++m) {
+          const auto& whole = weights[{1, rank}][m];
+          const auto& summed = weights[{parts, rank}][m];
+          for (std::size_t i = 0; i < whole.size(); ++i) {
+            EXPECT_NEAR(summed[i], whole[i], 1e-5) << Text(way);
+          }
         }
       }
     }

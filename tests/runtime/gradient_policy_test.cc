@@ -17,6 +17,7 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::RankModel;
 using testing::RunWorld;
@@ -85,6 +86,13 @@ class GradientPolicy : public ::testing::TestWithParam<Way> {
     return RankModel(shapes_, GetParam().layout, GetParam().kind, rank, kRanks, 7);
   }
   RuntimeOptions Options() const { return testing::OptionsFor({2, 2}, GetParam().strategy); }
+  // With `passes` micro-steps, each of which is reduced.
+  RuntimeOptions EachPass(int passes) const {
+    RuntimeOptions options = Options();
+    options.limits.passes = passes;
+    options.limits.reduce_each_pass = true;
+    return options;
+  }
 
   // Weights of every rank after `steps` of what `run(runtime, model, rank)` does.
   template <typename Body>
@@ -239,10 +247,10 @@ TEST_P(GradientPolicy, PartsAddUpToOneGradient) {
     }
     ASSERT_TRUE(runtime.Step().ok());
   });
-  for (const bool with_event : {false, true}) {
+  const auto in_parts = [&](const RuntimeOptions& options, bool with_event) {
     RunWorld({.grid = {2, 2}}, [&](testing::Rank rank) {
       RankModel model = Model(rank.rank);
-      auto runtime = Commit(Options(), rank, model, RuleOf(GetParam()));
+      auto runtime = Commit(options, rank, model, RuleOf(GetParam()));
       const auto stream = rank.device.CreateStream("trainer");
       const auto ready = rank.device.CreateEvent();
       std::vector<std::vector<float>> kept;
@@ -275,6 +283,9 @@ TEST_P(GradientPolicy, PartsAddUpToOneGradient) {
       ASSERT_TRUE(stream->Synchronize(absl::Minutes(1)).ok());
       for (const MatrixCounters& counters : runtime->Counters()) EXPECT_LE(counters.ns_runs, 1);
     });
+  };
+  for (const RuntimeOptions& options : {Options(), EachPass(4)}) {
+    for (const bool with_event : {false, true}) in_parts(options, with_event);
   }
 }
 
@@ -309,19 +320,151 @@ TEST_P(GradientPolicy, PartsThatAreNoneAreNoGradient) {
     RankModel model = Model(rank.rank);
     RuntimeOptions options = Options();
     options.missing_gradient = MissingGradient::kSkip;
-    auto runtime = Commit(options, rank, model, RuleOf(GetParam()));
-    const Values weights = model.weights();
-    for (const bool more : {true, true, false}) {
-      ASSERT_TRUE(runtime->Submit({.matrix = 0, .more = more}).ok());
+    // Where each micro-step is reduced, all matrices have theirs before the next.
+    const int jobs = GetParam().kind == GradientKind::kLocal ? 3 : 1;
+    for (const bool each : {false, true}) {
+      options.name = each ? "each" : "once";
+      options.limits = each ? EachPass(3).limits : PlanLimits();
+      auto runtime = Commit(options, rank, model, RuleOf(GetParam()));
+      const Values weights = model.weights();
+      for (const bool more : {true, true, false}) {
+        for (int m = 0; m < jobs; ++m) {
+          ASSERT_TRUE(runtime->Submit({.matrix = m, .more = more}).ok());
+        }
+      }
+      ASSERT_TRUE(runtime->Step().ok());
+      ASSERT_TRUE(runtime->WaitForStep().ok());
+      EXPECT_EQ(model.weights(), weights);
+      EXPECT_EQ(runtime->Metrics()->skipped_matrices, 3);
     }
-    ASSERT_TRUE(runtime->Step().ok());
-    ASSERT_TRUE(runtime->WaitForStep().ok());
-    EXPECT_EQ(model.weights(), weights);
-    EXPECT_EQ(runtime->Metrics()->skipped_matrices, 3);
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, GradientPolicy, ::testing::ValuesIn(kWays));
+
+std::vector<Way> LocalWays() {
+  std::vector<Way> ways = kWays;
+  std::erase_if(ways, [](const Way& way) { return way.kind != GradientKind::kLocal; });
+  return ways;
+}
+
+// Each micro-step is reduced.
+class EachMicroStep : public GradientPolicy {
+ protected:
+  static constexpr int kPasses = 3;
+
+  // Submits a job, without a gradient where `has(matrix, micro)` says so; its status.
+  template <typename Has>
+  static absl::Status Submit(Runtime& runtime, const RankModel& model, int m, int micro, Has has) {
+    const std::vector<float> gradient = model.Gradient(m, micro);
+    const MatrixJob job{.matrix = m,
+                        .gradient = has(m, micro) ? gradient.data() : nullptr,
+                        .more = micro + 1 < kPasses};
+    return runtime.Submit(job).status();
+  }
+  template <typename Has>
+  static void RunMicroSteps(Runtime& runtime, const RankModel& model, Has has) {
+    for (int micro = 0; micro < kPasses; ++micro) {
+      for (int m = 2; m >= 0; --m) {
+        const absl::Status status = Submit(runtime, model, m, micro, has);
+        ASSERT_TRUE(status.ok()) << status;
+      }
+    }
+    ASSERT_TRUE(runtime.Step().ok());
+  }
+};
+
+TEST_P(EachMicroStep, OneWithoutAGradientIsARanksZeros) {
+  for (const MissingGradient policy : {MissingGradient::kZero, MissingGradient::kSkip}) {
+    const auto run = [&](RuntimeOptions options) {
+      options.missing_gradient = policy;
+      return Weights(options, [](Runtime& runtime, RankModel& model, int rank) {
+        RunMicroSteps(runtime, model, [&](int m, int micro) { return (m + micro + rank) % 2 > 0; });
+      });
+    };
+    const auto once = run(Options()), each = run(EachPass(kPasses));
+    for (int rank = 0; rank < kRanks; ++rank) {
+      for (std::size_t m = 0; m < shapes_.size(); ++m) {
+        for (std::size_t i = 0; i < each[rank][m].size(); ++i) {
+          EXPECT_NEAR(each[rank][m][i], once[rank][m][i], 1e-4);
+        }
+      }
+    }
+  }
+}
+
+// Where a rank's step ends before its last micro-step, the rest counts as zeros or is told to all;
+// nobody waits for it.
+TEST_P(EachMicroStep, AStepMayEndEarly) {
+  const auto all = [](int, int) { return true; };
+  const auto first = [](int m, int micro) { return micro == 0 || (micro == 1 && m == 2); };
+  const auto run = [&](MissingGradient policy, const auto& rank_one) {
+    RuntimeOptions options = EachPass(kPasses);
+    options.missing_gradient = policy;
+    return Weights(options, [&](Runtime& runtime, RankModel& model, int rank) {
+      if (rank != 1) {
+        RunMicroSteps(runtime, model, all);
+      } else {
+        rank_one(runtime, model);
+      }
+      if (policy != MissingGradient::kError) return;
+      const absl::Status outcome = runtime.WaitForStep();
+      EXPECT_THAT(std::string(outcome.message()), HasSubstr("'m0' has no gradient on rank 1"));
+      EXPECT_EQ(model.weights(), Model(rank).weights());
+      RunMicroSteps(runtime, model, all);
+    });
+  };
+  const auto ends = [&](const absl::Status& expected) {
+    return [&, expected](Runtime& runtime, RankModel& model) {
+      for (const int m : {2, 1, 0}) ASSERT_TRUE(Submit(runtime, model, m, 0, all).ok());
+      ASSERT_TRUE(Submit(runtime, model, 2, 1, all).ok());
+      const absl::Status closed = runtime.Step();
+      EXPECT_EQ(closed.code(), expected.code());
+      EXPECT_THAT(std::string(closed.message()), HasSubstr(std::string(expected.message())));
+    };
+  };
+  const auto zeros = [&](Runtime& runtime, RankModel& model) {
+    RunMicroSteps(runtime, model, first);
+  };
+  EXPECT_EQ(run(MissingGradient::kZero, ends(absl::OkStatus())),
+            run(MissingGradient::kZero, zeros));
+  run(MissingGradient::kError,
+      ends(absl::FailedPreconditionError("no gradient on rank 1 for matrix 'm0' (in 2 of 3 "
+                                         "micro-steps), 'm1' (in 2 of 3 micro-steps), 'm2' (in 1 "
+                                         "of 3 micro-steps)")));
+}
+
+TEST_P(EachMicroStep, JobsThatDoNotFitAreRefusedAndChangeNothing) {
+  const auto all = [](int, int) { return true; };
+  const auto plain = Weights(EachPass(kPasses), [&](Runtime& runtime, RankModel& model, int) {
+    RunMicroSteps(runtime, model, all);
+  });
+  const auto refused = Weights(EachPass(kPasses), [&](Runtime& runtime, RankModel& model, int) {
+    for (int micro = 0; micro < kPasses; ++micro) {
+      const bool last = micro + 1 == kPasses;
+      for (int m = 2; m >= 0; --m) {
+        const std::vector<float> gradient = model.Gradient(m, micro + 7);
+        const auto wrong = runtime.Submit({.matrix = m, .gradient = gradient.data(), .more = last});
+        EXPECT_EQ(wrong.status().code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_THAT(std::string(wrong.status().message()),
+                    AllOf(HasSubstr("matrix 'm" + std::to_string(m)),
+                          HasSubstr("micro-step " + std::to_string(micro + 1) + " of 3"),
+                          HasSubstr(last ? "that more gradients" : "no more gradients")));
+        ASSERT_TRUE(Submit(runtime, model, m, micro, all).ok());
+        if (m == 0) continue;
+        // The matrices registered before have had no job of this micro-step.
+        const absl::Status early = Submit(runtime, model, m, micro + 1, all);
+        EXPECT_EQ(early.code(),
+                  last ? absl::StatusCode::kAlreadyExists : absl::StatusCode::kFailedPrecondition)
+            << early;
+      }
+    }
+    ASSERT_TRUE(runtime.Step().ok());
+  });
+  EXPECT_EQ(refused, plain);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, EachMicroStep, ::testing::ValuesIn(LocalWays()));
 
 TEST(LossScale, OnesThatDifferAreToldAndBadOnesRefused) {
   RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {

@@ -65,11 +65,15 @@ std::unique_ptr<Runtime> Commit(const RuntimeOptions& options, testing::Rank ran
   return runtime;
 }
 
-void SubmitLayer(Runtime& runtime, const RankModel& model, int layer, int step) {
+// One of `parts` equal parts of the gradients: halves lose no bit.
+void SubmitLayer(Runtime& runtime, const RankModel& model, int layer, int step, int part = 0,
+                 int parts = 1) {
   for (int i = kPerLayer - 1; i >= 0; --i) {
     const int m = layer * kPerLayer + i;
-    const std::vector<float> gradient = model.Gradient(m, step);
-    const auto job = runtime.Submit({.matrix = m, .gradient = gradient.data()});
+    std::vector<float> gradient = model.Gradient(m, step);
+    for (float& value : gradient) value /= static_cast<float>(parts);
+    const auto job =
+        runtime.Submit({.matrix = m, .gradient = gradient.data(), .more = part + 1 < parts});
     ASSERT_TRUE(job.ok()) << job.status();
   }
 }
@@ -133,6 +137,14 @@ PlanLimits Ahead(int inter, int intra, bool keep = false, int passes = 1) {
   return limits;
 }
 
+PlanLimits Each(PlanLimits limits) {
+  limits.reduce_each_pass = true;
+  return limits;
+}
+
+// Jobs of each matrix in a step.
+int Parts(const Way& way) { return way.limits.reduce_each_pass ? way.limits.passes : 1; }
+
 const std::vector<Way>& Ways() {
   static const std::vector<Way> ways = {
       {"alone", {1, 1}, Ahead(2, 1)},
@@ -145,6 +157,8 @@ const std::vector<Way>& Ways() {
       {"far_ahead", {2, 2}, Ahead(9, 9)},
       {"two_passes", {2, 2}, Ahead(1, 1, false, 2)},
       {"two_passes_kept", {1, 2}, Ahead(1, 1, true, 2)},
+      {"two_passes_each_reduced", {2, 2}, Each(Ahead(1, 1, false, 2))},
+      {"two_passes_each_reduced_and_kept", {1, 2}, Each(Ahead(2, 1, true, 2))},
       {"in_pieces", {2, 2}, InPieces()},
   };
   return ways;
@@ -176,7 +190,8 @@ TEST_P(Owned, EveryPassSeesTheWeightsOfItsStepBitForBit) {
         }
         for (int layer = kLayers - 1; layer >= 0; --layer) {
           visit(layer, step);
-          if (pass + 1 == way.limits.passes) SubmitLayer(*runtime, model, layer, step);
+          const int part = pass - way.limits.passes + Parts(way);
+          if (part >= 0) SubmitLayer(*runtime, model, layer, step, part, Parts(way));
           ASSERT_TRUE(runtime->ParameterReleased(layer).ok());
         }
       }
@@ -216,7 +231,8 @@ TEST_P(Owned, StreamsWaitForWeightsAndHoldThemUntilTheyRelease) {
         for (int layer = 0; layer < kLayers; ++layer) visit(layer, step);
         for (int layer = kLayers - 1; layer >= 0; --layer) {
           visit(layer, step);
-          if (pass + 1 == way.limits.passes) SubmitLayer(*runtime, model, layer, step);
+          const int part = pass - way.limits.passes + Parts(way);
+          if (part >= 0) SubmitLayer(*runtime, model, layer, step, part, Parts(way));
         }
       }
       ASSERT_TRUE(runtime->Step().ok());
@@ -240,18 +256,70 @@ TEST_P(Owned, PassesMayBeIncomplete) {
     auto runtime = Commit(options, rank, model, Layout::kOwned);
     for (int step = 0; step < kSteps; ++step) {
       // Ranks differ in what they use: none of it changes which collectives are issued.
+      const int first = (step + rank.rank) % kLayers;
       if (step != 1) {
-        const int first = (step + rank.rank) % kLayers;
         ASSERT_TRUE(runtime->WaitForLayer(first).ok());
         ExpectLayer(*runtime, first, history[step], rank.rank);
       }
-      for (int layer = kLayers - 1; layer >= 0; --layer) SubmitLayer(*runtime, model, layer, step);
+      for (int part = 0; part < Parts(way); ++part) {
+        if (part > 0 && step != 1) {
+          ASSERT_TRUE(runtime->ParameterReleased(first).ok());
+        }
+        for (int layer = kLayers - 1; layer >= 0; --layer) {
+          SubmitLayer(*runtime, model, layer, step, part, Parts(way));
+        }
+      }
       ASSERT_TRUE(runtime->Step().ok());
     }
     ASSERT_TRUE(runtime->WaitForStep().ok());
     EXPECT_THAT(runtime->WithoutGradient(1), IsEmpty()) << "told by rank " << rank.rank;
     ASSERT_TRUE(runtime->WaitForLayer(1).ok());
     ExpectLayer(*runtime, 1, history[kSteps], rank.rank);
+  });
+}
+
+TEST(OwnedCalls, AReductionInEachPassFetchesNoMore) {
+  RankModel model(Shapes(), Layout::kOwned, GradientKind::kLocal, 0, 4, kSeed);
+  std::vector<MatrixSpec> specs;
+  for (std::size_t m = 0; m < model.size(); ++m) specs.push_back(SpecOf(model, m, Layout::kOwned));
+  const auto fetches = [&](const PlanLimits& limits) {
+    RuntimeOptions options = OptionsFor({2, 2});
+    options.limits = limits;
+    std::vector<std::pair<std::int32_t, std::int32_t>> all;  // use and matrix
+    const absl::StatusOr<Plan> plan = PlanFor(specs, options);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    for (const Op& op : plan.ok() ? plan->ops : std::vector<Op>()) {
+      if (op.kind == OpKind::kBroadcast) all.emplace_back(op.use, op.matrix);
+    }
+    return all;
+  };
+  for (const PlanLimits& limits : {Ahead(1, 0, false, 3), Ahead(2, 2, true, 3)}) {
+    EXPECT_FALSE(fetches(limits).empty());
+    EXPECT_EQ(fetches(limits), fetches(Each(limits)));
+  }
+}
+
+// The weights that are held may keep the pass before from being over.
+TEST(OwnedCalls, AMicroStepBeginsWhenTheReductionsOfTheLastAreIssued) {
+  const ProcessGrid grid{1, 2};
+  RunWorld({.grid = grid}, [&](testing::Rank rank) {
+    RankModel model(Shapes(), Layout::kOwned, GradientKind::kLocal, rank.rank, 2, kSeed);
+    RuntimeOptions options = OptionsFor(grid);
+    options.limits = Each(Ahead(1, 1, false, 2));
+    auto runtime = Commit(options, rank, model, Layout::kOwned);
+    ASSERT_TRUE(runtime->WaitForLayer(0).ok());
+    for (int layer = kLayers - 1; layer >= 0; --layer) SubmitLayer(*runtime, model, layer, 0, 0, 2);
+    const std::vector<float> gradient = model.Gradient(0, 0);
+    const MatrixJob job{.matrix = 0, .gradient = gradient.data()};
+    const absl::Status refused = runtime->Submit(job).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("micro-step 2"), HasSubstr("reduce of matrix 'm"),
+                      HasSubstr("release of layers")));
+    ASSERT_TRUE(runtime->ParameterReleased(0).ok());
+    for (int layer = kLayers - 1; layer >= 0; --layer) SubmitLayer(*runtime, model, layer, 0, 1, 2);
+    ASSERT_TRUE(runtime->Step().ok());
+    EXPECT_TRUE(runtime->WaitForStep().ok());
   });
 }
 

@@ -1,5 +1,5 @@
-// Any model on any grid, with any options and in any order of submission, trains as the serial
-// float64 reference does, and counts what its plan says.
+// Any model on any grid, with any options, in any number of micro-steps and any order of
+// submission, trains as the serial float64 reference does, and counts what its plan says.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -43,6 +43,11 @@ struct Trial {
   std::uint64_t seed = 0;
 
   int world() const { return options.topology.grid.size(); }
+  int micro_steps() const { return options.limits.passes; }
+  // What the models know as steps: each micro-step has gradients of its own.
+  std::int64_t Sample(int step, int micro) const {
+    return std::int64_t{step} * micro_steps() + micro;
+  }
   static double Rate(int step) { return 0.5 / (step + 1); }
 };
 
@@ -96,7 +101,7 @@ Trial DrawTrial(const ProcessGrid& grid) {
 // state <- state / 2 + gradient; weight <- weight - rate * state / (1 + |state|), where the norm is
 // of the whole matrix.
 template <typename Real>
-void CustomStep(Real rate, std::int64_t count, const float* gradient, Real scale, Real* state,
+void CustomStep(Real rate, std::int64_t count, const Real* gradient, Real scale, Real* state,
                 Real* weight) {
   double squares = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -163,8 +168,11 @@ std::vector<Weights> Expected(const Trial& trial) {
     std::vector<double> state(weight.size()), second(weight.size());
     history[0].push_back(weight);
     for (int step = 0; step < trial.steps; ++step) {
-      const std::vector<float> mean = model.MeanGradient(m, step);
-      const std::vector<double> gradient(mean.begin(), mean.end());
+      std::vector<double> gradient(weight.size());
+      for (int micro = 0; micro < trial.micro_steps(); ++micro) {
+        const std::vector<float> mean = model.MeanGradient(m, trial.Sample(step, micro));
+        for (std::size_t i = 0; i < mean.size(); ++i) gradient[i] += mean[i];
+      }
       muon.lr = adamw.lr = Trial::Rate(step);
       switch (trial.rules[m]) {
         case RuleKind::kMuon:
@@ -175,7 +183,7 @@ std::vector<Weights> Expected(const Trial& trial) {
           reference::AdamWStep(adamw, step + 1, gradient, state, second, weight);
           break;
         case RuleKind::kCustom:
-          CustomStep(muon.lr, model.Size(m), mean.data(), 1.0, state.data(), weight.data());
+          CustomStep(muon.lr, model.Size(m), gradient.data(), 1.0, state.data(), weight.data());
       }
       history[step + 1].push_back(weight);
     }
@@ -300,7 +308,7 @@ class Trainer {
   }
 
   absl::Status Step(int step) {
-    submitted_.assign(model_.size(), false);
+    done_.assign(model_.size(), 0);
     if (Often()) {  // else the step follows the one before at once
       for (const int layer : trial_.layers) {
         if (Uses(layer)) continue;
@@ -314,7 +322,7 @@ class Trainer {
       if (random_() % 4 == 0) continue;
       if (const absl::Status status = Visit(use, step); !status.ok()) return status;
     }
-    const absl::Status status = Submit([](std::size_t) { return true; }, step);
+    const absl::Status status = Submit([&](std::size_t) { return trial_.micro_steps(); }, step);
     if (!status.ok()) return status;
     held_.clear();  // by Step()
     next_use_ = 0;
@@ -324,41 +332,71 @@ class Trainer {
   // Jobs that must be in before the trainer can come to a use, and a few others.
   absl::Status SubmitBefore(int use, int step) {
     const std::vector<Use>& uses = plan().uses;
-    const auto per_pass = static_cast<int>(uses.size()) / (2 * plan().limits.passes);
-    const int last_pass = static_cast<int>(uses.size()) - per_pass;
+    const int micro_steps = trial_.micro_steps();
+    const int in_pass = static_cast<int>(uses.size()) / micro_steps;
+    const int pass = use / in_pass;
+    const int backward = pass * in_pass + in_pass / 2;
     const auto first_of_layer = static_cast<std::size_t>(
         std::find(trial_.layers.begin(), trial_.layers.end(), uses[use].layer) -
         trial_.layers.begin());
     const auto passed = [&](int layer) {
-      return std::any_of(uses.begin() + last_pass, uses.begin() + use,
+      return std::any_of(uses.begin() + backward, uses.begin() + use,
                          [&](const Use& before) { return before.layer == layer; });
     };
     return Submit(
         [&](std::size_t m) {
-          if (random_() % 16 == 0) return true;
-          if (use < last_pass) return false;
-          return Owned(m) ? passed(trial_.layers[m]) : m > first_of_layer;
+          const bool due =
+              use >= backward && (Owned(m) ? passed(trial_.layers[m]) : m > first_of_layer);
+          const bool early = random_() % 16 == 0;
+          if (ReducesEach(m)) return pass + (due || early ? 1 : 0);
+          if (due && pass + 1 == micro_steps) return micro_steps;
+          return early ? static_cast<int>(random_() % (micro_steps + 1)) : 0;
         },
         step);
   }
 
-  // The jobs of matrices for which `wanted` holds, in any order.
-  template <typename Wanted>
-  absl::Status Submit(const Wanted& wanted, int step) {
+  // Of each matrix the jobs of the first count(matrix) micro-steps, those of one in any order.
+  template <typename Count>
+  absl::Status Submit(const Count& count, int step) {
     std::vector<std::size_t> order(model_.size());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random_);
-    for (const std::size_t m : order) {
-      if (submitted_[m] || !wanted(m)) continue;
-      submitted_[m] = true;
-      const std::vector<float> gradient = model_.Gradient(m, step);
-      const auto job =
-          runtime_->Submit({.matrix = Id(m), .gradient = gradient.data(), .lr = Trial::Rate(step)});
-      if (!job.ok()) return job.status();
-      if (random_() % 4 != 0) continue;
-      if (const absl::Status status = runtime_->Progress(); !status.ok()) return status;
+    std::vector<int> counts(model_.size());
+    for (const std::size_t m : order) counts[m] = count(m);
+    for (int micro = 0; micro < trial_.micro_steps(); ++micro) {
+      for (const std::size_t m : order) {
+        if (done_[m] != micro || counts[m] <= micro) continue;
+        if (const absl::Status status = SubmitOne(m, step); !status.ok()) return status;
+        if (random_() % 4 != 0) continue;
+        if (const absl::Status status = runtime_->Progress(); !status.ok()) return status;
+      }
     }
     return absl::OkStatus();
+  }
+
+  absl::Status SubmitOne(std::size_t m, int step) {
+    const int micro = done_[m]++;
+    const std::vector<float> gradient = model_.Gradient(m, trial_.Sample(step, micro));
+    const MatrixJob job{.matrix = Id(m),
+                        .gradient = gradient.data(),
+                        .more = micro + 1 < trial_.micro_steps(),
+                        .lr = Trial::Rate(step)};
+    if (!ReducesEach(m) || micro == 0) return runtime_->Submit(job).status();
+    // The passes before are over.
+    const int uses = static_cast<int>(plan().uses.size());
+    next_use_ = std::max(next_use_, uses / trial_.micro_steps() * micro);
+    return Releasing([&] { return runtime_->Submit(job).status(); });
+  }
+
+  // What is held may be in the way of what `call` asks for.
+  template <typename Call>
+  absl::Status Releasing(const Call& call) {
+    absl::Status status = call();
+    while (absl::IsFailedPrecondition(status) && !held_.empty()) {
+      if (const absl::Status released = ReleaseFirst(); !released.ok()) return released;
+      status = call();
+    }
+    return status;
   }
 
   // Waits for the weights of a layer, compares them, and releases layers, this one or earlier ones.
@@ -384,7 +422,8 @@ class Trainer {
       }
       held_.pop_front();  // by the need
     }
-    if (const absl::Status status = runtime_->WaitForLayer(layer); !status.ok()) return status;
+    const absl::Status needed = Releasing([&] { return runtime_->WaitForLayer(layer); });
+    if (!needed.ok()) return needed;
     CheckLayer(layer, step);
     held_.push_back(use);
     for (std::size_t releases = random_() % (held_.size() + 1); releases > 0; --releases) {
@@ -439,6 +478,10 @@ class Trainer {
   }
 
   bool Often() { return random_() % 2 == 0; }
+  bool ReducesEach(std::size_t m) const {
+    return plan().limits.reduce_each_pass && trial_.world() > 1 &&
+           trial_.matrices[m].gradient == GradientKind::kLocal;
+  }
   bool Owned(std::size_t m) const { return trial_.matrices[m].layout == Layout::kOwned; }
   bool Uses(int layer) const {
     return std::any_of(plan().uses.begin(), plan().uses.end(),
@@ -456,8 +499,8 @@ class Trainer {
   RankModel model_;
   const std::unique_ptr<Runtime> runtime_;
   std::mt19937_64 random_;
-  std::vector<bool> submitted_;
-  std::deque<int> held_;  // uses, in their order
+  std::vector<int> done_;  // by matrix: micro-steps of the open step
+  std::deque<int> held_;   // uses, in their order
   int next_use_ = 0;
   std::vector<std::vector<float>> last_;  // Outcome::weights
   std::ostringstream wrong_;

@@ -54,7 +54,9 @@ Matrix OwnRows(const MatrixSpec& spec, const Matrix& whole, int rank, int world)
   return {first, first + rows[rank] * spec.cols};
 }
 
+// Where each pass is reduced, in equal parts: halves lose no bit.
 Trained Train(const RuntimeOptions& options, const Model& model, int steps) {
+  const int parts = options.limits.reduce_each_pass ? options.limits.passes : 1;
   const int world = options.topology.grid.size();
   const std::size_t count = model.specs.size();
   std::vector<std::vector<Matrix>> weights(world), states(world);
@@ -74,14 +76,17 @@ Trained Train(const RuntimeOptions& options, const Model& model, int steps) {
     const absl::Status committed = runtime->Commit();
     ASSERT_TRUE(committed.ok()) << committed;
     for (int step = 0; step < steps; ++step) {
-      for (std::size_t m = count; m-- > 0;) {
+      for (std::size_t job = parts * count; job-- > 0;) {
+        const std::size_t m = job % count;
         const MatrixSpec& spec = model.specs[m];
         const bool reduced = spec.gradient == GradientKind::kReduced;
         Matrix gradient = model.gradient(m, step, reduced ? 0 : rank.rank);
         if (reduced) gradient = OwnRows(spec, gradient, rank.rank, world);
-        const auto job =
-            runtime->Submit({.matrix = static_cast<MatrixId>(m), .gradient = gradient.data()});
-        ASSERT_TRUE(job.ok()) << job.status();
+        for (float& value : gradient) value /= static_cast<float>(parts);
+        const auto submitted = runtime->Submit({.matrix = static_cast<MatrixId>(m),
+                                                .gradient = gradient.data(),
+                                                .more = job >= count});
+        ASSERT_TRUE(submitted.ok()) << submitted.status();
       }
       ASSERT_TRUE(runtime->Step().ok());
       const absl::Status done = runtime->WaitForStep();
@@ -200,13 +205,17 @@ class EveryWay : public ::testing::TestWithParam<Parameters> {
     const Trained expected = Train(options, separate, kSteps);
     options.strategy = way.strategy;
     const Model fused = Fused(separate, padding_rows, way.layout, shard_rows);
-    const Trained trained = Train(options, fused, kSteps);
     const std::int64_t padding = padding_rows * fused.specs[0].cols;
-    // Bit for bit, and zero where there is padding: NaN would not be equal.
-    EXPECT_EQ(trained.weights[0], Stacked(expected.weights, padding, 0));
-    if (std::holds_alternative<MuonOptions>(fused.specs[0].rule)) {
-      EXPECT_EQ(trained.states[0], Stacked(expected.states, padding, 0));
-      EXPECT_EQ(trained.ns_runs, kSteps * (way.strategy == Strategy::kOwner ? 1 : world));
+    options.limits.passes = 2;
+    for (const bool each : {false, true}) {
+      options.limits.reduce_each_pass = each;
+      const Trained trained = Train(options, fused, kSteps);
+      // Bit for bit, and zero where there is padding: NaN would not be equal.
+      EXPECT_EQ(trained.weights[0], Stacked(expected.weights, padding, 0));
+      if (std::holds_alternative<MuonOptions>(fused.specs[0].rule)) {
+        EXPECT_EQ(trained.states[0], Stacked(expected.states, padding, 0));
+        EXPECT_EQ(trained.ns_runs, kSteps * (way.strategy == Strategy::kOwner ? 1 : world));
+      }
     }
   }
   // By default, and so that blocks, and a block from its padding, are cut and a rank has nothing.

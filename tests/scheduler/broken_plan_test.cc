@@ -30,6 +30,16 @@ Plan OwnerPlan(Layout layout = Layout::kReplicated) {
   return *std::move(plan);
 }
 
+// As OwnerPlan(), with three passes of which each is reduced.
+Plan EachPassPlan() {
+  PlanRequest request = Request(Strategy::kOwner, 2, 2, {Matrix("q", 8, 4), Matrix("k", 8, 4)});
+  request.limits.passes = 3;
+  request.limits.reduce_each_pass = true;
+  absl::StatusOr<Plan> plan = BuildPlan(request);
+  EXPECT_EQ(plan.status(), absl::OkStatus());
+  return *std::move(plan);
+}
+
 std::int32_t Find(const Plan& plan, const std::function<bool(const Op&)>& wanted) {
   const auto it = std::find_if(plan.ops.begin(), plan.ops.end(), wanted);
   EXPECT_NE(it, plan.ops.end());
@@ -168,8 +178,7 @@ TEST(BrokenPlan, CrossedLanesOfTwoRanksAreACyclicWait) {
 }
 
 TEST(BrokenPlan, EveryListedEdgeIsNeeded) {
-  for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
-    const Plan plan = OwnerPlan(layout);
+  for (const Plan& plan : {OwnerPlan(), OwnerPlan(Layout::kSharded), EachPassPlan()}) {
     int edges = 0;
     for (std::size_t i = 0; i < plan.ops.size(); ++i) {
       for (std::size_t e = 0; e < plan.ops[i].after.size(); ++e, ++edges) {
@@ -190,8 +199,7 @@ TEST(BrokenPlan, EveryListedEdgeIsNeeded) {
 
 // The laws on simulated results are only as good as the simulation's eye for a missing edge.
 TEST(BrokenPlan, TheSimulationGoesWrongWithoutAnyOneEdge) {
-  for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
-    const Plan plan = OwnerPlan(layout);
+  for (const Plan& plan : {OwnerPlan(), OwnerPlan(Layout::kSharded), EachPassPlan()}) {
     const auto goes_wrong = [](const Plan& broken) {
       for (std::uint64_t run = 0; run < 2000; ++run) {
         if (!Simulate(broken, 2, Seed() + run).empty()) return true;
@@ -232,6 +240,55 @@ TEST(BrokenPlan, GradientReducedTwiceOrInPartIsRefused) {
   const std::int32_t momentum = Find(half, [](const Op& o) { return o.kind == OpKind::kMomentum; });
   half.ops[momentum].source = Slot::kNodeGradient;
   EXPECT_THAT(Refusal(half), HasSubstr("op "));
+}
+
+TEST(BrokenPlan, APassThatIsNotAddedNamesOpAndRank) {
+  const Plan whole = EachPassPlan();
+  for (const int pass : {1, 2}) {
+    const std::int32_t add = Find(whole, [&](const Op& op) {
+      return op.kind == OpKind::kAccumulate && op.matrix == 0 && op.pass == pass;
+    });
+    Plan plan = whole;
+    Drop(plan, add);
+    EXPECT_THAT(Refusal(plan),
+                AllOf(HasSubstr(pass == 1 ? "(accumulate of 'q'" : "(momentum of 'q'"),
+                      HasSubstr(pass == 1 ? "does not add to the sum of 2 passes"
+                                          : "gets the sum of 8 gradients, not of 12"),
+                      HasSubstr("rank " + std::to_string(whole.matrices[0].owner))));
+  }
+}
+
+TEST(BrokenPlan, APassThatIsReducedTwiceNamesOpRankAndCommunicator) {
+  const Plan whole = EachPassPlan();
+  const auto reduce = [&](int pass) {
+    return Find(whole, [&](const Op& op) {
+      return op.kind == OpKind::kReduce && op.source == Slot::kGradient && op.matrix == 0 &&
+             op.pass == pass;
+    });
+  };
+  // Alone among ops of its pass.
+  Plan instead = whole;
+  instead.ops[reduce(1)].pass = 0;
+  EXPECT_THAT(Refusal(instead),
+              AllOf(HasSubstr("(reduce of 'q' on communicator 'intra"), HasSubstr("is of pass 0")));
+  // All of the last pass take the gradients of the one before: the order of passes is kept.
+  Plan early = whole;
+  for (Op& op : early.ops) {
+    if (op.trigger == Trigger::kSubmitted && op.pass == 2) op.pass = 1;
+  }
+  EXPECT_THAT(Refusal(early),
+              AllOf(HasSubstr("on rank "), HasSubstr("' on communicator 'intra "),
+                    HasSubstr("reduces the gradient of pass 1 where that of pass 2 is due")));
+}
+
+TEST(BrokenPlan, AGradientThatComesLateIsNotWaitedForEarly) {
+  Plan plan = EachPassPlan();
+  const std::int32_t first = Find(plan, [](const Op& op) { return op.pass == 1; });
+  plan.ops[first - 1].pass = 2;
+  EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("is of pass 1"), HasSubstr("after an op of pass 2")));
+  Plan other = EachPassPlan();
+  other.limits.reduce_each_pass = false;
+  EXPECT_THAT(Refusal(other), HasSubstr("op "));
 }
 
 TEST(BrokenPlan, AGradientThatIsNotCheckedOnceIsRefused) {

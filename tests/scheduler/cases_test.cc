@@ -128,7 +128,8 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
       return mine.count(kind) == 1 ? mine.at(kind) : -1;
     };
     for (Lane lane : {Lane::kIntra, Lane::kInter}) {
-      std::map<std::int32_t, int> reductions, publications, fetches;
+      std::map<std::int32_t, int> publications, fetches;
+      std::map<std::pair<std::int32_t, std::int32_t>, int> reductions;  // by matrix and pass
       for (std::int32_t index : lanes[static_cast<int>(lane)]) {
         const Op& op = plan.ops[index];
         if (op.kind == OpKind::kVerdict || !IsCollective(op.kind)) continue;
@@ -140,7 +141,11 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
             ++fetches[m];
             continue;
           }
-          ++(op.stage == Stage::kReduced ? reductions : publications)[m];
+          if (op.stage == Stage::kReduced) {
+            ++reductions[{m, op.pass}];
+          } else {
+            ++publications[m];
+          }
           const std::int32_t momentum = place(m, OpKind::kMomentum);
           const std::int32_t ns = place(m, OpKind::kOrthogonalize);
           const std::int32_t apply = place(m, OpKind::kApply);

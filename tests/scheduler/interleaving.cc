@@ -23,16 +23,19 @@ Interleaving::Interleaving(const Plan& plan, int steps, std::uint64_t seed)
   for (int rank = 0; rank < World(); ++rank) {
     Rank& self = ranks_[rank];
     self.ops_done.resize(plan_.ops.size());
-    self.gradient_uses.resize(plan_.matrices.size());
+    for (const PlanMatrix& matrix : plan_.matrices) {
+      self.gradient_uses.emplace_back(PassesOf(matrix));
+    }
     self.uses_done.resize(plan_.matrices.size());
     self.submitted.resize(plan_.matrices.size());
-    self.to_be_submitted.resize(plan_.matrices.size());
-    std::iota(self.to_be_submitted.begin(), self.to_be_submitted.end(), 0);
+    OpenPass(self, 0);
     for (const auto& lane : plan_.lanes[rank]) {
       for (std::int32_t index : lane) {
         const Op& op = plan_.ops[index];
         if (!Reads(op, rank) || op.source != Slot::kGradient) continue;
-        for (std::int32_t m : Matrices(op)) ++self.gradient_uses[m];
+        for (std::int32_t m : Matrices(op)) {
+          ++self.gradient_uses[m].at(PassOf(plan_.matrices[m], op));
+        }
       }
     }
   }
@@ -109,6 +112,25 @@ bool Interleaving::Move(int queue) {
   return lane == kLaneCount ? Train(rank) : MoveLane(rank, lane);
 }
 
+// What is handed over once comes with the last pass.
+void Interleaving::OpenPass(Rank& self, int pass) const {
+  self.pass = pass;
+  self.to_be_submitted.clear();
+  for (std::size_t m = 0; m < plan_.matrices.size(); ++m) {
+    if (pass + 1 < plan_.limits.passes && PassesOf(plan_.matrices[m]) == 1) continue;
+    self.to_be_submitted.push_back(static_cast<std::int32_t>(m));
+  }
+}
+
+// The memory of the pass before, or of the step before, must have been read.
+bool Interleaving::GradientIsFree(const Rank& self, std::int32_t matrix) const {
+  const std::vector<int>& uses = self.gradient_uses[matrix];
+  const int pass = uses.size() > 1 ? self.pass : 0;
+  const int in_step = std::accumulate(uses.begin(), uses.begin() + pass, 0);
+  return self.uses_done[matrix] ==
+         std::accumulate(uses.begin(), uses.end(), 0) * self.steps_closed + in_step;
+}
+
 // Asks for a use, submits a gradient or closes the step.
 bool Interleaving::Train(int rank) {
   Rank& self = ranks_[rank];
@@ -122,11 +144,14 @@ bool Interleaving::Train(int rank) {
     return true;
   }
   const auto caller = static_cast<std::size_t>(weft::Lane::kCaller);
+  if (open.empty() && self.pass + 1 < plan_.limits.passes) {
+    OpenPass(self, self.pass + 1);
+    return true;
+  }
   if (open.empty()) {
     if (self.lanes[caller].done < plan_.lanes[rank][caller].size() * (step + 1)) return false;
     ++self.steps_closed;
-    open.resize(plan_.matrices.size());
-    std::iota(open.begin(), open.end(), 0);
+    OpenPass(self, 0);
     WakeLanes(rank);
     return true;
   }
@@ -134,11 +159,10 @@ bool Interleaving::Train(int rank) {
   for (std::size_t i = 0; i < open.size(); ++i) {
     std::int32_t& entry = open[(first + i) % open.size()];
     const std::int32_t m = entry;
-    // The memory of the step before must have been read.
-    if (self.uses_done[m] != step * self.gradient_uses[m]) continue;
+    if (!GradientIsFree(self, m)) continue;
     entry = open.back();
     open.pop_back();
-    OnSubmit(rank, m, step);
+    OnSubmit(rank, m, step, PassesOf(plan_.matrices[m]) > 1 ? self.pass : 0);
     ++self.submitted[m];
     WakeLanes(rank);
     return true;
@@ -214,7 +238,8 @@ void Interleaving::Finish(const OpRun& run) {
 bool Interleaving::MayStart(const Rank& self, int rank, const Op& op, int step) const {
   if (op.trigger == Trigger::kSubmitted) {
     for (std::int32_t m : Matrices(op)) {
-      if (self.submitted[m] <= step) return false;
+      const PlanMatrix& matrix = plan_.matrices[m];
+      if (self.submitted[m] <= step * PassesOf(matrix) + PassOf(matrix, op)) return false;
     }
   } else if (op.trigger == Trigger::kNeeded) {
     const int uses = static_cast<int>(plan_.uses.size());

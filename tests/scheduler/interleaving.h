@@ -50,9 +50,9 @@ class Interleaving {
   std::string Play();
 
  protected:
-  // The trainer, which also asks for the uses of its passes in their order, hands over a gradient
-  // of the open step.
-  virtual void OnSubmit(int rank, std::int32_t matrix, int step) = 0;
+  // The trainer, which also asks for the uses of its passes in their order, hands over the gradient
+  // of a pass of the open step.
+  virtual void OnSubmit(int rank, std::int32_t matrix, int step, int pass) = 0;
   // An op is under way on this rank. A collective's other members may not have come yet.
   virtual void OnStart(const OpRun&) {}
   // It reads what it reads, and overwrites what it writes. Once, some time between start and end;
@@ -81,6 +81,16 @@ class Interleaving {
   bool Reads(const Op& op, int rank) const;
   bool Writes(const Op& op, int rank) const;
 
+  // Gradients of the matrix that a rank hands over in a step, each to be reduced.
+  int PassesOf(const PlanMatrix& matrix) const {
+    const bool each = plan_.limits.reduce_each_pass && World() > 1;
+    return each && matrix.gradient == GradientKind::kLocal ? plan_.limits.passes : 1;
+  }
+  // Which of them an op that waits for one has.
+  int PassOf(const PlanMatrix& matrix, const Op& op) const {
+    return PassesOf(matrix) > 1 ? op.pass : 0;
+  }
+
   // Whether the rank has the matrix's weight from step to step.
   static bool KeepsWeight(const PlanMatrix& matrix, int rank) {
     return matrix.layout != Layout::kOwned || matrix.owner == rank;
@@ -106,11 +116,13 @@ class Interleaving {
 
   struct Rank {
     std::array<Lane, kLaneCount> lanes;
-    std::vector<int> ops_done;       // per op: runs
-    std::vector<int> gradient_uses;  // per matrix: ops that read the submitted gradient
+    std::vector<int> ops_done;  // per op: runs
+    // Per matrix and pass: ops that read the submitted gradient; all that have, in all steps.
+    std::vector<std::vector<int>> gradient_uses;
     std::vector<int> uses_done;
-    std::vector<int> submitted;                 // per matrix: steps
-    std::vector<std::int32_t> to_be_submitted;  // of the open step
+    std::vector<int> submitted;                 // per matrix: gradients of all steps
+    int pass = 0;                               // of the open step
+    std::vector<std::int32_t> to_be_submitted;  // in it
     int steps_closed = 0;
     int asked = 0;  // uses of all steps
   };
@@ -127,6 +139,8 @@ class Interleaving {
 
   bool Move(int queue);
   bool Train(int rank);
+  void OpenPass(Rank& self, int pass) const;
+  bool GradientIsFree(const Rank& self, std::int32_t matrix) const;
   bool MoveLane(int rank, int lane_index);
   bool MayStart(const Rank& self, int rank, const Op& op, int step) const;
   std::vector<OpRun> Together(int rank, std::int32_t index, int step);

@@ -109,8 +109,8 @@ class Replay : public Interleaving {
   // there, and which of its versions it is.
   template <typename Visit>
   void ForEachTouch(const Op& op, int rank, const Visit& visit) const {
-    const bool in_place =
-        op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
+    const bool in_place = op.kind == OpKind::kAccumulate || op.kind == OpKind::kApply ||
+                          op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
     for (std::int32_t m : Matrices(op)) {
       if (Reads(op, rank) && InBuffer(m, op.source, rank)) {
         visit(m, op.source, true, &Versions::source);
@@ -145,20 +145,26 @@ class Replay : public Interleaving {
   }
 
   void FindVersions(std::int32_t index, int rank) {
-    ForEachTouch(plan().ops[index], rank,
-                 [&](std::int32_t m, Slot slot, bool needs, std::int8_t Versions::*place) {
-                   Content& content = At(rank, m, slot);
-                   const bool anew = !needs && content.read;
-                   if (content.versions == 0 || anew) ++content.versions;
-                   content.read = needs;
-                   if (content.versions > kMostVersions) {
-                     content.versions = kMostVersions;
-                     Fail("the " + NameOf(m, slot) + " is written too often");
-                   }
-                   ++content.touches[content.versions - 1];
-                   ranks_[rank].versions[index].*place =
-                       static_cast<std::int8_t>(content.versions - 1);
-                 });
+    ForEachTouch(
+        plan().ops[index], rank,
+        [&](std::int32_t m, Slot slot, bool needs, std::int8_t Versions::*place) {
+          Content& content = At(rank, m, slot);
+          if (slot == Slot::kGradient) {
+            // Written outside of the plan.
+            content.versions =
+                static_cast<std::int8_t>(PassOf(plan().matrices[m], plan().ops[index]) + 1);
+          } else {
+            const bool anew = !needs && content.read;
+            if (content.versions == 0 || anew) ++content.versions;
+          }
+          content.read = needs;
+          if (content.versions > kMostVersions) {
+            content.versions = kMostVersions;
+            Fail("the " + NameOf(m, slot) + " is written too often");
+          }
+          ++content.touches[content.versions - 1];
+          ranks_[rank].versions[index].*place = static_cast<std::int8_t>(content.versions - 1);
+        });
   }
 
   void FindRows(const Op& op, int rank) {
@@ -191,9 +197,9 @@ class Replay : public Interleaving {
     }
   }
 
-  void OnSubmit(int rank, std::int32_t m, int step) override {
+  void OnSubmit(int rank, std::int32_t m, int step, int pass) override {
     // What no op reads is not kept.
-    if (At(rank, m, Slot::kGradient).versions > 0) Begin(rank, m, Slot::kGradient, step, 0);
+    if (At(rank, m, Slot::kGradient).touches[pass] > 0) Begin(rank, m, Slot::kGradient, step, pass);
   }
 
   void OnStart(const OpRun& run) override {

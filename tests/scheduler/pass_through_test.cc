@@ -142,6 +142,24 @@ TEST_F(Compared, CollectivesAreThoseOfThePaths) {
          2 * ring);
 }
 
+TEST_F(Compared, EachReductionOfALocalGradientCounts) {
+  const auto collectives = [&](Layout layout, GradientKind kind, int reductions) {
+    const PassThroughCosts costs = ComparePassThrough(
+        model_, Matrix("m", 500, 500, layout, kind), Work(1e6), {.reductions = reductions});
+    return std::pair(costs.owner.collectives, costs.pass_through.collectives);
+  };
+  for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
+    const auto [owner, passed] = collectives(layout, GradientKind::kLocal, 1);
+    const auto [owner_rest, passed_rest] = collectives(layout, GradientKind::kLocal, 0);
+    const auto [owner_three, passed_three] = collectives(layout, GradientKind::kLocal, 3);
+    EXPECT_NEAR(owner_three, owner + 2 * (owner - owner_rest), 1e-12);
+    EXPECT_NEAR(passed_three, passed + 2 * (passed - passed_rest), 1e-12);
+    EXPECT_GT(owner_three, owner);
+    EXPECT_EQ(collectives(layout, GradientKind::kReduced, 3),
+              collectives(layout, GradientKind::kReduced, 1));
+  }
+}
+
 TEST_F(Compared, ABucketSharesLatencyAndABatchLaunches) {
   const PlanMatrix matrix = Matrix("m", 500, 500, Layout::kReplicated, GradientKind::kReduced);
   const PassThroughCosts four = ComparePassThrough(model_, matrix, Work(1e6), {4 * kBytes, 1});

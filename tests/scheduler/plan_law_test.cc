@@ -126,7 +126,7 @@ RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnerOrByEveryRank, ()) {
 RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, ()) {
   const Plan plan = Build(DrawRequest({}));
   for (const auto& lanes : plan.lanes) {
-    std::map<int, int> before, after;
+    std::map<std::pair<int, int>, int> before, after;  // by matrix and pass
     for (const auto& lane : lanes) {
       for (int index : lane) {
         const Op& op = plan.ops[index];
@@ -134,13 +134,57 @@ RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, 
         for (int m : MatricesOf(plan, op)) {
           if (plan.matrices[m].rule == RuleKind::kCustom) continue;
           if (op.trigger == Trigger::kNeeded) continue;  // one for each pass
-          ++(op.stage <= Stage::kOrthogonalized ? before : after)[m];
+          ++(op.stage <= Stage::kOrthogonalized ? before : after)[{m, op.pass}];
         }
       }
     }
     for (const auto& [matrix, count] : before) RC_ASSERT(count <= 2);
     for (const auto& [matrix, count] : after) RC_ASSERT(count <= 2);
   }
+}
+
+RC_GTEST_PROP(PlanLaw, EveryRanksLocalGradientIsReducedOnceInEachPassWhereThatIsAsked, ()) {
+  const Plan plan = Build(DrawRequest({}));
+  const int last = plan.limits.passes - 1;
+  for (int rank = 0; rank < static_cast<int>(plan.lanes.size()); ++rank) {
+    // By matrix, the passes whose gradients are reduced and added, in plan order.
+    std::map<int, std::vector<int>> reduced, added;
+    for (const auto& lane : plan.lanes[rank]) {
+      for (int index : lane) {
+        const Op& op = plan.ops[index];
+        for (int m : MatricesOf(plan, op)) {
+          const bool reads = op.source == Slot::kGradient && op.kind < OpKind::kVerdict;
+          if (reads && op.piece == 0) reduced[m].push_back(op.pass);
+          if (op.kind == OpKind::kAccumulate) added[m].push_back(op.pass);
+          if (op.kind == OpKind::kCheckGradient && plan.limits.reduce_each_pass) {
+            RC_ASSERT(op.pass == last);
+          }
+        }
+      }
+    }
+    for (int m = 0; m < static_cast<int>(plan.matrices.size()); ++m) {
+      const PlanMatrix& matrix = plan.matrices[m];
+      if (matrix.gradient != GradientKind::kLocal || plan.lanes.size() == 1) {
+        RC_ASSERT(added[m].empty());
+        continue;
+      }
+      std::vector<int> passes = {0};
+      for (int p = 1; plan.limits.reduce_each_pass && p <= last; ++p) passes.push_back(p);
+      RC_ASSERT(reduced[m] == passes);
+      passes.erase(passes.begin());
+      if (matrix.owner >= 0 && matrix.owner != rank) passes.clear();
+      RC_ASSERT(added[m] == passes);
+    }
+  }
+}
+
+RC_GTEST_PROP(PlanLaw, WithOnePassReducingEachChangesNothing, ()) {
+  PlanRequest request = DrawRequest({});
+  request.limits.passes = 1;
+  request.limits.reduce_each_pass = true;
+  Plan each = Build(request);
+  request.limits.reduce_each_pass = each.limits.reduce_each_pass = false;
+  RC_ASSERT(Fingerprint(each) == Fingerprint(Build(request)));
 }
 
 // Slots that a rank's ops touch, by the documented meaning of each kind of op.

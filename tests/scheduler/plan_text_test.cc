@@ -64,6 +64,7 @@ TEST(PlanText, FingerprintSeesEveryField) {
       [](Plan& p) { ++p.limits.inter_layers_ahead; },
       [](Plan& p) { ++p.limits.intra_layers_ahead; }, [](Plan& p) { ++p.limits.passes; },
       [](Plan& p) { p.limits.keep_through_backward = true; },
+      [](Plan& p) { p.limits.reduce_each_pass = true; }, [](Plan& p) { ++p.ops[0].pass; },
       [](Plan& p) { ++p.limits.fetched_bytes; }, [](Plan& p) { ++p.matrices[0].layer; },
       [](Plan& p) { p.ops[0].form = CollectiveForm::kSplit; }, [](Plan& p) { ++p.ops[0].piece; },
       [](Plan& p) { ++p.ops[0].pieces; }, [](Plan& p) { p.ops[0].with_next = true; },
@@ -145,6 +146,12 @@ TEST(PlanText, JsonHasEveryOpAndLane) {
   EXPECT_EQ(json["lanes"][3]["inter"].get<std::vector<std::int32_t>>(),
             plan.lanes[3][static_cast<int>(Lane::kInter)]);
   EXPECT_THAT(text, HasSubstr("\n  \"strategy\""));
+  EXPECT_FALSE(json["ops"][0].contains("pass"));
+  plan.limits.reduce_each_pass = true;
+  plan.ops[0].pass = 2;
+  const auto each = nlohmann::json::parse(PlanToJson(plan));
+  EXPECT_EQ(each["ops"][0]["pass"], 2);
+  EXPECT_EQ(each["limits"]["reduce_each_pass"], true);
 }
 
 TEST(PlanText, NamesThatAreNoUtf8DoNotBreakPrinting) {

@@ -100,7 +100,8 @@ inline PlanLimits DrawPlanLimits() {
   limits.inter_layers_ahead = *Evenly(0, 4);
   limits.intra_layers_ahead = *Evenly(0, 4);
   limits.keep_through_backward = *rc::gen::arbitrary<bool>();
-  limits.passes = *Evenly(1, 3);
+  limits.passes = *Evenly(1, 4);
+  limits.reduce_each_pass = *rc::gen::arbitrary<bool>();
   return limits;
 }
 
@@ -129,8 +130,8 @@ inline void DrawCap(const PlanRequest& request, OwnershipOptions& ownership) {
   if (*rc::gen::arbitrary<bool>()) {
     ownership.state_bytes_cap = most_state + all_state / request.topology.grid.size() + 1;
   } else {
-    // An element's traffic is 2 to 12 bytes.
-    ownership.inter_group_factor = 1 + 6 * most / all * request.topology.grid.ranks_per_node;
+    // An element's traffic is 2 to 20 bytes.
+    ownership.inter_group_factor = 1 + 10 * most / all * request.topology.grid.ranks_per_node;
   }
 }
 

@@ -32,8 +32,8 @@ Symbol HashAll(const Rows& rows) {
   return state;
 }
 
-Symbol GradientSymbol(int step, int matrix, int rank, std::int64_t row) {
-  return Hash({1, Symbol(step), Symbol(matrix), Symbol(rank), Symbol(row)});
+Symbol GradientSymbol(int step, int pass, int matrix, int rank, std::int64_t row) {
+  return Hash({1, Symbol(step), Symbol(pass), Symbol(matrix), Symbol(rank), Symbol(row)});
 }
 Symbol FirstWeight(int matrix, std::int64_t row) { return Hash({2, Symbol(matrix), Symbol(row)}); }
 Symbol FirstState(int matrix, std::int64_t row) { return Hash({3, Symbol(matrix), Symbol(row)}); }
@@ -81,8 +81,8 @@ Rows Custom(const Rows& gradient, Rows& state, const Rows& weight) {
   return result;
 }
 
-// What the weights of `matrix` must be in the end.
-Rows Expected(const Plan& plan, int m, int steps) {
+// What the weights of `matrix` must be in the end, where the gradients of `passes` passes come.
+Rows Expected(const Plan& plan, int m, int passes, int steps) {
   const PlanMatrix& matrix = plan.matrices[m];
   Rows weight, state;
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
@@ -92,8 +92,10 @@ Rows Expected(const Plan& plan, int m, int steps) {
   for (int step = 0; step < steps; ++step) {
     Rows gradient(matrix.rows, 0);
     for (int rank = 0; rank < plan.topology.grid.size(); ++rank) {
-      for (std::int64_t row = 0; row < matrix.rows; ++row) {
-        gradient[row] += GradientSymbol(step, m, rank, row);
+      for (int pass = 0; pass < passes; ++pass) {
+        for (std::int64_t row = 0; row < matrix.rows; ++row) {
+          gradient[row] += GradientSymbol(step, pass, m, rank, row);
+        }
       }
     }
     switch (matrix.rule) {
@@ -165,7 +167,7 @@ class Simulator : public Interleaving {
            (Writes(op, rank) && op.target == Slot::kWeight && op.trigger != Trigger::kNeeded);
   }
 
-  void OnSubmit(int rank, std::int32_t m, int step) override {
+  void OnSubmit(int rank, std::int32_t m, int step, int pass) override {
     const PlanMatrix& matrix = plan().matrices[m];
     const bool local = matrix.gradient == GradientKind::kLocal;
     Rows& gradient = At(rank, m, Slot::kGradient);
@@ -175,7 +177,7 @@ class Simulator : public Interleaving {
     for (std::int64_t i = first; i < first + count; ++i) {
       Symbol symbol = 0;
       for (int r = local ? rank : 0; r < (local ? rank + 1 : World()); ++r) {
-        symbol += GradientSymbol(step, m, r, i);
+        symbol += GradientSymbol(step, pass, m, r, i);
       }
       gradient.push_back(symbol);
     }
@@ -211,11 +213,11 @@ class Simulator : public Interleaving {
       return;
     }
     std::vector<Rows>& sent = SentTo(run)[rank];
-    const bool updates =
-        op.kind == OpKind::kApply || op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
+    const bool updates = op.kind == OpKind::kAccumulate || op.kind == OpKind::kApply ||
+                         op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
     for (std::int32_t m : Matrices(op)) {
       sent.push_back(Reads(op, rank) ? At(rank, m, op.source) : Rows());
-      if (updates) weights_[{rank, m}] = At(rank, m, op.target);
+      if (updates) before_[{rank, m}] = At(rank, m, op.target);
     }
     if (!Writes(op, rank)) return;
     for (std::int32_t m : Matrices(op)) {
@@ -288,7 +290,7 @@ class Simulator : public Interleaving {
 
   const Rows& WeightAt(std::int32_t m, int step) {
     Rows& rows = expected_[{m, step}];
-    if (rows.empty()) rows = Expected(plan(), m, step);
+    if (rows.empty()) rows = Expected(plan(), m, PassesOf(plan().matrices[m]), step);
     return rows;
   }
 
@@ -356,7 +358,9 @@ class Simulator : public Interleaving {
     Rows rows(count);
     for (std::size_t i = 0; i < count; ++i) {
       for (int r = 0; r < World(); ++r) {
-        rows[i] += GradientSymbol(step, m, r, first + static_cast<std::int64_t>(i));
+        for (int pass = 0; pass < PassesOf(matrix); ++pass) {
+          rows[i] += GradientSymbol(step, pass, m, r, first + static_cast<std::int64_t>(i));
+        }
       }
     }
     return rows;
@@ -385,6 +389,15 @@ class Simulator : public Interleaving {
     const bool own_rows =
         shard && static_cast<std::int64_t>(source.size()) == matrix.shard_rows[rank];
     switch (op.kind) {
+      case OpKind::kAccumulate: {
+        Rows sum = before_[{rank, m}];
+        if (sum.size() != source.size()) {
+          Report(run, "adds gradients of unequal lengths");
+          return {};
+        }
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += source[i];
+        return sum;
+      }
       case OpKind::kMomentum:
         begin_state(own_rows ? FirstRow(matrix, rank) : 0);
         if (state.size() != source.size()) {
@@ -398,7 +411,7 @@ class Simulator : public Interleaving {
         }
         return Orthogonalize(source);
       case OpKind::kApply: {
-        const Rows& weight = weights_[{rank, m}];
+        const Rows& weight = before_[{rank, m}];
         const Rows mine = own_rows || !shard
                               ? source
                               : Cut(source, FirstRow(matrix, rank), matrix.shard_rows[rank]);
@@ -410,7 +423,7 @@ class Simulator : public Interleaving {
       }
       case OpKind::kElementwise:
       case OpKind::kCustom: {
-        const Rows& weight = weights_[{rank, m}];
+        const Rows& weight = before_[{rank, m}];
         const bool whole = op.kind == OpKind::kCustom || !shard;
         begin_state(whole ? 0 : FirstRow(matrix, rank));
         if (state.size() != source.size() || weight.size() != source.size()) {
@@ -428,7 +441,7 @@ class Simulator : public Interleaving {
   std::string Compare() {
     for (std::size_t m = 0; m < plan().matrices.size(); ++m) {
       const PlanMatrix& matrix = plan().matrices[m];
-      const Rows expected = Expected(plan(), static_cast<int>(m), steps());
+      const Rows& expected = WeightAt(static_cast<std::int32_t>(m), steps());
       for (int rank = 0; rank < World(); ++rank) {
         if (!KeepsWeight(matrix, rank)) continue;
         if (At(rank, m, Slot::kWeight) !=
@@ -444,7 +457,7 @@ class Simulator : public Interleaving {
 
   std::vector<Rank> ranks_;
   std::map<std::array<int, 3>, Sent> sent_;
-  std::map<std::pair<int, int>, Rows> weights_;   // as read by an op that updates them
+  std::map<std::pair<int, int>, Rows> before_;    // targets, as read by an op that updates them
   std::map<std::pair<int, int>, Rows> expected_;  // by matrix and step: whole, when it begins
 };
 
