@@ -105,6 +105,8 @@ bool IsRooted(OpKind kind) {
          kind == OpKind::kScatter;
 }
 
+bool IsInwards(OpKind kind) { return kind == OpKind::kReduce || kind == OpKind::kGather; }
+
 bool IsPerRank(OpKind kind) {
   return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter || kind == OpKind::kGather ||
          kind == OpKind::kScatter;

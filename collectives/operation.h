@@ -48,6 +48,8 @@ inline const Operation& PartOf(const Operation& op, std::size_t place) {
 
 bool IsReduction(OpKind kind);
 bool IsRooted(OpKind kind);
+// Whether bytes go to the root, of an operation that has one; otherwise they come from it.
+bool IsInwards(OpKind kind);
 bool IsPerRank(OpKind kind);
 base::Pattern PatternOf(OpKind kind);
 

@@ -65,6 +65,7 @@ class QueuedCommunicator final : public Communicator {
 
   absl::Status GroupStart() override {
     if (group_) return absl::FailedPreconditionError("a group has been started and not ended");
+    WEFT_RETURN_IF_ERROR(member_->status());
     group_.emplace();
     return absl::OkStatus();
   }
@@ -109,6 +110,7 @@ class QueuedCommunicator final : public Communicator {
       WEFT_RETURN_IF_ERROR(checked);
       return Push(stream, std::move(op));
     }
+    checked.Update(member_->status());
     if (checked.ok()) checked = Join(stream, std::move(op));
     if (group_->status.ok()) group_->status = checked;
     return checked;

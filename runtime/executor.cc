@@ -179,26 +179,27 @@ void Executor::IssueReady() {
 }
 
 void Executor::Issue(int index, int count) {
-  for (int i = index; i < index + count; ++i) EnqueueBefore(i);
+  // All of them wait before one begins: what has begun is in the transport's hands, and timed.
+  for (int i = index; i < index + count; ++i) EnqueueWaits(i);
+  for (int i = index; i < index + count; ++i) EnqueueBegin(i);
   StepArguments arguments;
   arguments.step = step_;
   arguments.matrices = arguments_;
   arguments.verdict = context_.verdict.values(step_);
   arguments.verdict_count = context_.verdict.value_count();
+  absl::InlinedVector<std::int32_t, 2> ids;
+  for (int i = index; i < index + count; ++i) ids.push_back(ops_[i].id);
   const Op& op = OpOf(ops_[index]);
-  const absl::Span<const std::int32_t> ids =
-      absl::MakeConstSpan(context_.plan.lanes[context_.rank][static_cast<int>(op.lane)])
-          .subspan(cursor_[static_cast<int>(op.lane)], count);
   if (const absl::Status status = context_.issuer.Issue(ids, stream_of(op.lane), arguments);
       !status.ok()) {
     (void)Fail(InContext(op, step_, status));
   }
   // The first one's time holds the others', as spans of a trace must.
-  for (int i = index + count - 1; i >= index; --i) EnqueueAfter(i);
+  for (int i = index + count - 1; i >= index; --i) EnqueueEnd(i);
 }
 
-void Executor::EnqueueBefore(int index) {
-  LocalOp& local = ops_[index];
+void Executor::EnqueueWaits(int index) {
+  const LocalOp& local = ops_[index];
   const Op& op = OpOf(local);
   Stream& stream = stream_of(op.lane);
   const int parity = Parity(step_);
@@ -210,11 +211,16 @@ void Executor::EnqueueBefore(int index) {
     }
   }
   if (op.target == Slot::kWeight && caller_waits_) stream.Wait(*caller_event_);
-  LogDecision(Decision::What::kIssued, step_, local);
+}
 
+void Executor::EnqueueBegin(int index) {
+  LocalOp& local = ops_[index];
+  const Op& op = OpOf(local);
+  Stream& stream = stream_of(op.lane);
+  LogDecision(Decision::What::kIssued, step_, local);
   const std::int64_t step = step_;
   stream.EnqueueAlways([this, index, step](const absl::Status&) { Started(index, step); });
-  stream.RecordTime(&local.begin[parity]);
+  stream.RecordTime(&local.begin[Parity(step)]);
   if (op.kind == OpKind::kVerdict) {
     stream.Enqueue([this, step] {
       context_.verdict.Tally(step);
@@ -223,7 +229,7 @@ void Executor::EnqueueBefore(int index) {
   }
 }
 
-void Executor::EnqueueAfter(int index) {
+void Executor::EnqueueEnd(int index) {
   LocalOp& local = ops_[index];
   const Op& op = OpOf(local);
   Stream& stream = stream_of(op.lane);

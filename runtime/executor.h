@@ -37,8 +37,8 @@ namespace weft::runtime {
 // begins. All calls come from the caller's thread except those marked thread-safe.
 //
 // Host order: an op is issued when all ops before it on its lane are, its trigger has fired, and
-// what it depends on is issued. Since every rank follows the same lists, no rank-local timing ever
-// changes the order on a communicator.
+// what it depends on is issued; a pair (Op::with_next) when that is so of both. Since every rank
+// follows the same lists, no rank-local timing ever changes the order on a communicator.
 class Executor {
  public:
   // Lanes that are streams of Weft's: all but the caller's, which is the last.
@@ -75,12 +75,15 @@ class Executor {
   bool ReducesEachPass(std::int32_t matrix) const {
     return matrices_[matrix].gradient_readers.size() > 1;
   }
+  // FailedPrecondition, naming a matrix that is reduced in each pass and has no gradient of `pass`
+  // yet.
+  absl::Status CheckGradientsOf(int pass) const;
   // A gradient of `pass`, which is not the first pass, is about to come, and the trainer is through
   // with the uses before `end`. FailedPrecondition, saying what for, while a reduction of the pass
   // before is not issued: its gradient may still lie in the slot.
   absl::Status BeginPass(int pass, std::int32_t end);
   // The gradient taken last is that of the matrix's next pass; ops that wait for it may be issued.
-  void EndPass(std::int32_t matrix) { ++matrices_[matrix].submitted; }
+  void GradientTaken(std::int32_t matrix) { ++matrices_[matrix].submitted; }
   // The job's ops may be issued from now on; where each pass is reduced, as its gradients come.
   void Announce(std::int32_t matrix, std::shared_ptr<JobState> job, double lr, double weight_decay);
   // Issues everything that may be issued. What fails on the way fails its stream and, from there,
@@ -184,8 +187,9 @@ class Executor {
   void ClearMissing();
   // An op, and with it the next `count` - 1 of its lane, with which it runs as one.
   void Issue(int index, int count);
-  void EnqueueBefore(int index);
-  void EnqueueAfter(int index);
+  void EnqueueWaits(int index);
+  void EnqueueBegin(int index);
+  void EnqueueEnd(int index);
   // What runs as one with the op at `cursor_` of the lane, itself included.
   int CountTogether(int lane) const;
   void Started(int index, std::int64_t step);

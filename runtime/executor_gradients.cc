@@ -60,6 +60,16 @@ void Executor::StageGradient(std::int32_t matrix, const void* gradient, const Ev
   state.staged_in_stream = true;
 }
 
+absl::Status Executor::CheckGradientsOf(int pass) const {
+  for (std::size_t m = 0; m < matrices_.size(); ++m) {
+    if (!ReducesEachPass(static_cast<std::int32_t>(m)) || matrices_[m].submitted > pass) continue;
+    return absl::FailedPreconditionError(absl::StrCat("micro-step ", pass + 2, " of step ", step_,
+                                                      " cannot begin: matrix '", counters_[m].name,
+                                                      "' has no gradient of the one before yet"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Executor::BeginPass(int pass, std::int32_t end) {
   needed_ = std::max(needed_, end - 1);
   IssueReady();
@@ -71,8 +81,7 @@ absl::Status Executor::BeginPass(int pass, std::int32_t end) {
       return absl::FailedPreconditionError(absl::StrCat(
           "micro-step ", pass + 1, " of step ", step_, " cannot begin: the ",
           base::View(Name(op.kind)), " of ", SubjectOf(context_.plan, op), " of the one before is ",
-          "not issued yet; a gradient of every matrix, and the release of layers that were ",
-          "needed, come first"));
+          "not issued yet; the release of layers that were needed comes first"));
     }
   }
   return absl::OkStatus();
@@ -91,7 +100,7 @@ void Executor::ClearMissing() {
     for (std::int32_t m = 0; m < count; ++m) {
       if (!ReducesEachPass(m) || matrices_[m].submitted > pass) continue;
       StageGradient(m, nullptr, nullptr);
-      EndPass(m);
+      GradientTaken(m);
     }
   }
 }

@@ -4,15 +4,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/slots.h"
 
 namespace weft::runtime {
 
 std::vector<MicroSteps> MicroStepsOf(const Plan& plan) {
   std::vector<MicroSteps> micro_steps(plan.matrices.size());
-  const bool each = plan.limits.reduce_each_pass && plan.limits.passes > 1;
-  for (std::size_t m = 0; m < plan.matrices.size() && each; ++m) {
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
     // In a world of one, too, where nothing is reduced: a trainer works on any number of ranks.
-    if (plan.matrices[m].gradient == GradientKind::kLocal) {
+    if (scheduler::EachPassHasGradient(plan.limits, plan.matrices[m])) {
       micro_steps[m].meant = plan.limits.passes;
     }
   }

@@ -36,11 +36,12 @@ auto BucketKey(const MatrixSpec& spec) {
 // Asks once for matrices that are alike: models have many matrices and few kinds.
 class Chooser {
  public:
-  Chooser(const CostModel& model, const PlanLimits& limits, const std::vector<MatrixSpec>& specs,
-          const std::vector<std::optional<OwnedWork>>& work)
+  Chooser(const CostModel& model, const PlanLimits& limits, const FormChoices& forms,
+          const std::vector<MatrixSpec>& specs, const std::vector<std::optional<OwnedWork>>& work)
       : model_(model),
         bucket_bytes_(limits.bucket_bytes),
-        reductions_(limits.reduce_each_pass ? limits.passes : 1) {
+        reductions_(limits.reduce_each_pass ? limits.passes : 1),
+        forms_(forms) {
     for (std::size_t m = 0; m < specs.size(); ++m) {
       if (!std::holds_alternative<MuonOptions>(specs[m].rule)) continue;
       ++alike_[WorkKey(*work[m])];
@@ -59,6 +60,7 @@ class Chooser {
       company.bucket_bytes = static_cast<double>(std::min(bucket_bytes_, small_[BucketKey(spec)]));
       company.alike = alike_[WorkKey(work)];
       company.reductions = reductions_;
+      company.forms = forms_;
       place->second = ComparePassThrough(model_, Outline(spec), work, company).Pays();
     }
     return place->second;
@@ -68,6 +70,7 @@ class Chooser {
   const CostModel& model_;
   const std::int64_t bucket_bytes_;
   const int reductions_;
+  const FormChoices forms_;
   std::map<decltype(WorkKey(OwnedWork())), int> alike_;
   std::map<decltype(BucketKey(MatrixSpec())), std::int64_t>
       small_;  // bytes that may travel together
@@ -80,7 +83,7 @@ class Chooser {
 }  // namespace
 
 std::vector<bool> PassThroughOf(const std::vector<MatrixSpec>& specs, const RuntimeOptions& options,
-                                const CostModel& model,
+                                const CostModel& model, const FormChoices& forms,
                                 const std::vector<std::optional<OwnedWork>>& work) {
   std::vector<bool> passes(specs.size(), false);
   if (options.strategy != Strategy::kOwner || options.pass_through == PassThrough::kNever) {
@@ -89,7 +92,7 @@ std::vector<bool> PassThroughOf(const std::vector<MatrixSpec>& specs, const Runt
   const bool always = options.pass_through == PassThrough::kAlways;
   const OwnershipOptions& ownership = options.ownership;
   if (!always && (!ownership.owners.empty() || ownership.state_bytes_cap > 0)) return passes;
-  Chooser chooser(model, options.limits, specs, work);
+  Chooser chooser(model, options.limits, forms, specs, work);
   for (std::size_t m = 0; m < specs.size(); ++m) {
     const MatrixSpec& spec = specs[m];
     if (spec.layout == Layout::kOwned || std::holds_alternative<AdamWOptions>(spec.rule)) continue;

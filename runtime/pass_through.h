@@ -11,9 +11,10 @@
 namespace weft::runtime {
 
 // By matrix, PlanMatrix::pass_through. Requires checked and completed specs, and OwnedWorkOf()
-// them. Every rank with equal specs, options and costs finds the same.
+// them. `forms` are the plan's. Every rank with equal specs, options
+// and costs finds the same.
 std::vector<bool> PassThroughOf(const std::vector<MatrixSpec>& specs, const RuntimeOptions& options,
-                                const CostModel& model,
+                                const CostModel& model, const FormChoices& forms,
                                 const std::vector<std::optional<OwnedWork>>& work);
 
 }  // namespace weft::runtime

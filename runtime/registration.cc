@@ -323,7 +323,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     request.ownership.matrix_table = std::move(tables.matrix_table);
   }
   if (request.ownership.layers.empty()) request.ownership.layers = LayersOf(specs);
-  const std::vector<bool> passes = PassThroughOf(specs, options, model, work);
+  const std::vector<bool> passes = PassThroughOf(specs, options, model, request.forms, work);
   std::vector<const NewtonSchulzOptions*> runs;  // different ones so far
   update::SegmentAdvisor advisor;  // models have many matrices and few kinds of options
   for (const MatrixSpec& spec : specs) {

@@ -274,8 +274,8 @@ std::shared_ptr<JobState> RuntimeImpl::Announce(MatrixId matrix) {
 
 absl::Status RuntimeImpl::BeginPass(int pass) {
   if (pass <= pass_) return absl::OkStatus();
-  const std::int32_t end =
-      static_cast<std::int32_t>(plan_.uses.size()) / plan_.limits.passes * pass;
+  WEFT_RETURN_IF_ERROR(executor_->CheckGradientsOf(pass - 1));
+  const auto end = static_cast<std::int32_t>(plan_.uses.size()) / plan_.limits.passes * pass;
   for (const std::int32_t use : passes_->LeaveOut(end)) executor_->Skip(use);
   WEFT_RETURN_IF_ERROR(executor_->BeginPass(pass, end));
   pass_ = pass;
@@ -313,7 +313,7 @@ absl::StatusOr<Job> RuntimeImpl::Submit(const MatrixJob& job) {
   }
   ++micro_steps.done;
   micro_steps.has_gradient |= !none;
-  if (each) executor_->EndPass(job.matrix);
+  if (each) executor_->GradientTaken(job.matrix);
   if (job.more) {
     if (each) executor_->IssueReady();
     return Job();

@@ -360,9 +360,11 @@ PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& as
     return on(kind, GroupClass::kWorld, grid.size(), bytes);
   };
   const auto one_way = [&](OpKind kind, GroupClass group, int ranks, double bytes) {
-    const double alone = on(kind, group, ranks, bytes);
-    if (ranks != 2) return alone;
-    return std::min(alone, model.Pair(kind, group, fellows * bytes).seconds / fellows / 2);
+    const std::int64_t pair_from = company.forms.pair_from[static_cast<std::size_t>(group)];
+    const bool paired =
+        ranks == 2 && pair_from >= 0 && fellows * bytes >= static_cast<double>(pair_from);
+    if (!paired) return on(kind, group, ranks, bytes);
+    return model.Pair(kind, group, fellows * bytes).seconds / fellows / 2;
   };
   const double node_part = sharded ? LargestNodePart(grid, matrix) : 1;
   const auto rooted = [&](OpKind kind, double bytes) {

@@ -1,5 +1,6 @@
 // Puts ops into a plan: names groups, knows which lane a group's collectives go on and what they
-// carry. The order of the calls is the global order of the ops.
+// carry. The order of the calls is the global order of the ops, except of those that may wait for
+// an opposite (ToOwner(), FromOwner(), Fetch()).
 #pragma once
 
 #include <cstdint>

@@ -27,10 +27,14 @@ inline bool GetsOwner(Strategy strategy, const PlanMatrix& matrix) {
 // Why the matrix, which says so, cannot pass through; null where it can.
 const char* AgainstPassThrough(Strategy strategy, const PlanMatrix& matrix);
 
+// Whether each pass has a gradient of the matrix, which is reduced where there is more than one
+// rank.
+inline bool EachPassHasGradient(const PlanLimits& limits, const PlanMatrix& matrix) {
+  return limits.reduce_each_pass && matrix.gradient == GradientKind::kLocal;
+}
 // How many of a step's passes reduce the matrix's gradient: each, or one for all of them.
 inline int ReducingPasses(const Plan& plan, const PlanMatrix& matrix) {
-  const bool each = plan.limits.reduce_each_pass && matrix.gradient == GradientKind::kLocal &&
-                    plan.topology.grid.size() > 1;
+  const bool each = EachPassHasGradient(plan.limits, matrix) && plan.topology.grid.size() > 1;
   return each ? plan.limits.passes : 1;
 }
 

@@ -277,10 +277,15 @@ absl::Status CheckStructure(const Plan& plan) {
     const auto index = static_cast<std::int32_t>(i);
     WEFT_RETURN_IF_ERROR(CheckOp(plan, index));
     const Op& op = plan.ops[i];
-    if (op.kind == OpKind::kCheckGradient && verdicts > 0) {
+    if (op.trigger == Trigger::kSubmitted && verdicts > 0) {
       return InvalidPlan(DescribeOp(plan, index), " comes after the verdict");
     }
-    // A later pass's gradient must not be waited for before the slot is free for it.
+    // A later pass's gradient must not be waited for before the slot is free for it, nor a gradient
+    // held back by what its trainer only comes to later.
+    if (op.trigger == Trigger::kNeeded && plan.limits.reduce_each_pass && op.use >= 0) {
+      const int uses_of_pass = static_cast<int>(plan.uses.size()) / plan.limits.passes;
+      pass = std::max(pass, op.use / std::max(1, uses_of_pass));
+    }
     if (op.trigger == Trigger::kSubmitted) {
       if (op.pass < pass) {
         return InvalidPlan(DescribeOp(plan, index), " is of pass ", op.pass,

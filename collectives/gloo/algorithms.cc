@@ -234,13 +234,13 @@ class Performer {
     for (std::size_t place = 0; place < PartsOf(op_); ++place) {
       const Operation& op = PartOf(op_, place);
       offsets.push_back(PartOffsets(op));
-      if (op.kind == OpKind::kReduce && rank_ == op.root) scratch_bytes += TotalBytes(op) * size_;
+      scratch_bytes += BytesReceived(op);
     }
     std::byte* scratch = Scratch(scratch_bytes);
     for (std::size_t place = 0; place < PartsOf(op_); ++place) {
       const Operation& op = PartOf(op_, place);
       received.push_back(scratch);
-      if (op.kind == OpKind::kReduce && rank_ == op.root) scratch += TotalBytes(op) * size_;
+      scratch += BytesReceived(op);
       for (int peer = 0; peer < size_; ++peer) {
         if (peer != rank_) PostStraight(op, offsets[place], peer, received[place]);
       }
@@ -252,9 +252,16 @@ class Performer {
     return std::nullopt;
   }
 
+  // Of the other members' vectors, on a reduction's root; rounded up so that the next operation's
+  // lie as their type asks.
+  std::int64_t BytesReceived(const Operation& op) const {
+    constexpr std::int64_t kAlignment = 16;
+    if (op.kind != OpKind::kReduce || rank_ != op.root) return 0;
+    return (TotalBytes(op) * size_ + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
   void PostStraight(const Operation& op, const std::vector<std::int64_t>& offsets, int peer,
                     std::byte* received) {
-    const bool inwards = op.kind == OpKind::kReduce || op.kind == OpKind::kGather;
     const bool by_parts = IsPerRank(op.kind);
     const bool at_root = rank_ == op.root;
     if (!at_root && peer != op.root) return;
@@ -262,7 +269,7 @@ class Performer {
     const std::int64_t offset = by_parts ? offsets[far] : 0;
     const std::int64_t bytes = by_parts ? op.counts[far] : TotalBytes(op);
     const void* whole = op.kind == OpKind::kBroadcast ? op.recv : op.send;
-    if (at_root == inwards) {
+    if (at_root == IsInwards(op.kind)) {
       void* to = op.recv;
       if (at_root) to = by_parts ? At(op.recv, offset) : At(received, TotalBytes(op) * peer);
       wire_.Recv(peer, Tag(kPayload), to, bytes);

@@ -19,8 +19,7 @@ double SecondsTogether(const Operation& op, int ranks, const Link& link) {
   std::array<double, 2> by_direction = {};
   for (std::size_t place = 0; place < PartsOf(op); ++place) {
     const Operation& part = PartOf(op, place);
-    const bool inwards = part.kind == OpKind::kReduce || part.kind == OpKind::kGather;
-    const bool other_way = ranks == 2 && part.root != (inwards ? 0 : 1);
+    const bool other_way = ranks == 2 && part.root != (IsInwards(part.kind) ? 0 : 1);
     by_direction[other_way ? 1 : 0] += base::CollectiveSeconds(
         PatternOf(part.kind), ranks, static_cast<double>(TotalBytes(part)), link);
   }

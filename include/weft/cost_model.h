@@ -165,11 +165,13 @@ struct Company {
   int alike = 1;
   // How often a step reduces the gradient, where that is local.
   int reductions = 1;
+  // The plan's: where they have pairs, an owner's collective in a group of two counts as half of
+  // one.
+  FormChoices forms;
 };
 
 // The collectives are those of its path (docs/plan.md, "Paths"), one after another, a bucket's at
-// the matrix's share of the bytes, to and from owners in groups of two at half a pair where that is
-// less; the owner's compute is spread over all ranks, since each owns
+// the matrix's share of the bytes; the owner's compute is spread over all ranks, since each owns
 // its part of the model, the other is run on every rank. Element-wise and owned matrices have no
 // choice and are not to be asked for.
 PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& matrix,

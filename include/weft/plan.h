@@ -40,7 +40,8 @@ struct Op {
   std::int32_t piece = 0;
   std::int32_t pieces = 1;
   // In a group of two: this collective runs as one with the op behind it, which is of the same kind
-  // and has the other member for its root, so that both directions of the link are in use.
+  // and has the other member for its root, so that both directions of the link are in use. Either
+  // begins when the triggers and dependencies of both allow it.
   bool with_next = false;
   // Collectives: payload of the whole op in the source slot's type, not one rank's share of it: the
   // matrices, or the node's rows of one (gather and scatter inside a node); where the parts of the

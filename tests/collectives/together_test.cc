@@ -121,6 +121,26 @@ TEST_P(Together, ABadCallEnqueuesNothingOfTheGroup) {
   EXPECT_EQ(Verify(after, memory), "");
 }
 
+// Every call on a dead communicator says why it is dead, in a group too.
+TEST_P(Together, ADeadCommunicatorTakesNoGroup) {
+  World world(kind(), size());
+  auto communicators = world.Create("all", Iota(size()));
+  const auto stream = world.NewStream("s");
+  Communicator& communicator = *communicators[0];
+  std::vector<float> buffer(4);
+  const auto broadcast = [&] {
+    return communicator.Broadcast(*stream, buffer.data(), 16, 0, {"m", "test"});
+  };
+  ASSERT_TRUE(communicator.GroupStart().ok());
+  ASSERT_TRUE(broadcast().ok());
+  world.transport(0).Abort(absl::AbortedError("the test's"));
+  EXPECT_EQ(broadcast(), communicator.status());
+  EXPECT_EQ(communicator.GroupEnd(), communicator.status());
+  EXPECT_EQ(communicator.GroupStart(), communicator.status());
+  EXPECT_FALSE(communicator.status().ok());
+  EXPECT_TRUE(stream->Synchronize(absl::Minutes(5)).ok()) << "nothing was enqueued";
+}
+
 TEST_P(Together, MembersThatDisagreeAboutAJoinedOneAreTold) {
   if (size() == 1) return;  // one member agrees with itself; the other sizes show it
   World world(kind(), size());

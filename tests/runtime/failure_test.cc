@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/support/commit.h"
+#include "tests/support/costs.h"
 #include "tests/support/model.h"
 #include "tests/support/world.h"
 
@@ -370,6 +371,42 @@ TEST(OwnStream, OneThatIsStuckIsToldWithWhatItStandsAt) {
     EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(late.message()),
                 AllOf(HasSubstr("rank 0 waited 100ms for matrix 'm1'"), HasSubstr("lanes")));
+  });
+}
+
+// The first of a pair has not begun while the second waits for this rank's own event: nobody else
+// can end the wait.
+TEST(OwnStream, APairThatIsStuckIsToldByTheRankThatHoldsItUp) {
+  const ProcessGrid grid{1, 2};
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  RunWorld({.grid = grid}, [&](testing::Rank rank) {
+    RankModel model({{6, 4}, {6, 4}}, Layout::kReplicated, GradientKind::kLocal, rank.rank, 2, 5);
+    RuntimeOptions options = testing::OptionsFor(grid);
+    options.limits.bucket_bytes = 0;
+    options.ownership.owners = {0, 1};
+    options.costs = testing::CostsWithPairs(options.topology);
+    if (rank.rank == 0) options.deadline = absl::Milliseconds(100);
+    auto runtime = Commit(options, rank, model);
+    ASSERT_TRUE(runtime->plan().ops[0].with_next) << "nothing is tested";
+    const auto trainer = rank.device.CreateStream("trainer");
+    const auto ready = rank.device.CreateEvent();
+    if (rank.rank == 0) {
+      trainer->Enqueue([&] {
+        released.wait();
+        return absl::OkStatus();
+      });
+    }
+    trainer->Record(*ready);
+    const std::vector<float> first = model.Gradient(1, 0), second = model.Gradient(0, 0);
+    ASSERT_TRUE(runtime->Submit({.matrix = 1, .gradient = first.data()}).ok());
+    ASSERT_TRUE(
+        runtime->Submit({.matrix = 0, .gradient = second.data(), .ready = ready.get()}).ok());
+    ASSERT_TRUE(runtime->Step().ok());
+    const absl::Status late = runtime->WaitForStep();
+    if (rank.rank == 0) release.set_value();
+    EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+    EXPECT_THAT(std::string(late.message()), HasSubstr("rank 0 waited 100ms for step 0"));
   });
 }
 

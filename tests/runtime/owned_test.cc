@@ -323,6 +323,40 @@ TEST(OwnedCalls, AMicroStepBeginsWhenTheReductionsOfTheLastAreIssued) {
   });
 }
 
+// A refusal changes nothing: the pass goes on where it stood.
+TEST(OwnedCalls, AJobOfTheNextMicroStepThatIsTooEarlyEndsNoUse) {
+  const ProcessGrid grid{1, 2};
+  RunWorld({.grid = grid}, [&](testing::Rank rank) {
+    RankModel model(Shapes(), Layout::kOwned, GradientKind::kLocal, rank.rank, 2, kSeed);
+    RuntimeOptions options = OptionsFor(grid);
+    options.limits = Each(Ahead(1, 1, false, 2));
+    auto runtime = Commit(options, rank, model, Layout::kOwned);
+    for (int pass = 0; pass < 2; ++pass) {
+      for (int layer = 0; layer < kLayers; ++layer) {
+        ASSERT_TRUE(runtime->WaitForLayer(layer).ok());
+        ASSERT_TRUE(runtime->ParameterReleased(layer).ok());
+      }
+      for (int layer = kLayers - 1; layer >= 0; --layer) {
+        const absl::Status needed = runtime->WaitForLayer(layer);
+        ASSERT_TRUE(needed.ok()) << "pass " << pass << ": " << needed;
+        ASSERT_TRUE(runtime->ParameterReleased(layer).ok());
+        SubmitLayer(*runtime, model, layer, 0, pass, 2);
+        if (pass > 0 || layer == 0) continue;
+        const int m = layer * kPerLayer;
+        const std::vector<float> gradient = model.Gradient(m, 0);
+        const absl::Status early =
+            runtime->Submit({.matrix = m, .gradient = gradient.data()}).status();
+        EXPECT_EQ(early.code(), absl::StatusCode::kFailedPrecondition);
+        EXPECT_THAT(std::string(early.message()),
+                    AllOf(HasSubstr("micro-step 2 of step 0 cannot begin: matrix 'm0'"),
+                          HasSubstr("no gradient of the one before")));
+      }
+    }
+    ASSERT_TRUE(runtime->Step().ok());
+    EXPECT_TRUE(runtime->WaitForStep().ok());
+  });
+}
+
 TEST(OwnedCalls, OutOfPlaceAreRefusedInOneSentence) {
   const ProcessGrid grid{1, 2};
   RunWorld({.grid = grid}, [&](testing::Rank rank) {

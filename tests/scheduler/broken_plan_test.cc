@@ -288,7 +288,28 @@ TEST(BrokenPlan, AGradientThatComesLateIsNotWaitedForEarly) {
   EXPECT_THAT(Refusal(plan), AllOf(HasSubstr("is of pass 1"), HasSubstr("after an op of pass 2")));
   Plan other = EachPassPlan();
   other.limits.reduce_each_pass = false;
-  EXPECT_THAT(Refusal(other), HasSubstr("op "));
+  EXPECT_THAT(Refusal(other), AllOf(HasSubstr("op "), HasSubstr("is of pass 1")));
+}
+
+TEST(BrokenPlan, AGradientIsNotHeldBackByWhatComesLater) {
+  // The reduction of the first matrix that comes stands behind the verdict.
+  Plan late = OwnerPlan();
+  const std::int32_t verdict = Find(late, [](const Op& op) { return op.kind == OpKind::kVerdict; });
+  late.ops[verdict + 1].trigger = Trigger::kSubmitted;
+  EXPECT_THAT(Refusal(late), AllOf(HasSubstr("op " + std::to_string(verdict + 1)),
+                                   HasSubstr("comes after the verdict")));
+  // A fetch that the trainer asks for in the second pass, before a gradient of the first.
+  PlanRequest request =
+      Request(Strategy::kOwner, 1, 2,
+              {Matrix("q", 8, 4, Layout::kOwned), Matrix("k", 8, 4, Layout::kOwned)});
+  request.matrices[1].layer = 1;
+  request.limits.passes = 2;
+  request.limits.reduce_each_pass = true;
+  request.limits.bucket_bytes = 0;
+  Plan early = *BuildPlan(request);
+  const std::int32_t use = Find(early, [](const Op& op) { return op.kind == OpKind::kUse; });
+  early.ops[use].use = static_cast<std::int32_t>(early.uses.size()) / 2;
+  EXPECT_THAT(Refusal(early), AllOf(HasSubstr("is of pass 0"), HasSubstr("after an op of pass 1")));
 }
 
 TEST(BrokenPlan, AGradientThatIsNotCheckedOnceIsRefused) {

@@ -73,7 +73,7 @@ TEST(Pairs, TheOldestOfThreeGoesAlone) {
 }
 
 TEST(Pairs, NoneWaitsLongerThanTwoRoundsOfOwners) {
-  // On 2 x 2, c is the one of inter group 1; the others come after it.
+  // On 2 x 2, o is the one of inter group 1, and nearly all others come after it.
   std::vector<int> owners(16, 0);
   owners[14] = 1;
   const Lines lines = Collectives(Build(OwnedBy(2, 2, owners)));

@@ -114,7 +114,8 @@ class Compared : public ::testing::Test {
 
   PassThroughCosts Compare(Layout layout, GradientKind kind,
                            RuleKind rule = RuleKind::kMuon) const {
-    return ComparePassThrough(model_, Matrix("m", 500, 500, layout, kind, rule), Work(1e6));
+    return ComparePassThrough(model_, Matrix("m", 500, 500, layout, kind, rule), Work(1e6),
+                              {.forms = forms_});
   }
   static void Expect(const PassThroughCosts& costs, double owner, double pass_through) {
     EXPECT_NEAR(costs.owner.collectives, owner, 1e-12);
@@ -123,14 +124,14 @@ class Compared : public ::testing::Test {
     EXPECT_DOUBLE_EQ(costs.pass_through.compute, kNs);
   }
 
+  FormChoices forms_;
   const CostModel model_ = CostModel(Topology{{2, 2}, {10, 1}, {30, 2}, 2}, {1e9, 0, 0});
 };
 
 TEST_F(Compared, CollectivesAreThoseOfThePaths) {
-  // One rooted collective on both levels; of halves of it, and of halves of a node's half. All in
-  // groups of two, where another goes the other way meanwhile.
-  const double rooted = ((10e-6 + 1e-3) + (30e-6 + 0.5e-3)) / 2;
-  const double scattered = ((10e-6 + 0.25e-3) + (30e-6 + 0.25e-3)) / 2;
+  // One rooted collective on both levels; of halves of it, and of halves of a node's half.
+  const double rooted = (10e-6 + 1e-3) + (30e-6 + 0.5e-3);
+  const double scattered = (10e-6 + 0.25e-3) + (30e-6 + 0.25e-3);
   // A ring of four over the slowest link.
   const double ring = std::max(3 * 30e-6 + 0.75 * 0.5e-3, 3 * 10e-6 + 0.75 * 1e-3);
   Expect(Compare(Layout::kReplicated, GradientKind::kLocal), 2 * rooted, 2 * ring);
@@ -142,10 +143,24 @@ TEST_F(Compared, CollectivesAreThoseOfThePaths) {
          2 * ring);
 }
 
+// All groups here are of two: of a pair, one goes while the other does.
+TEST_F(Compared, WherePlansHavePairsAnOwnersCollectiveIsHalfOfOne) {
+  const auto owner = [&] {
+    return Compare(Layout::kReplicated, GradientKind::kReduced).owner.collectives;
+  };
+  const double intra = 10e-6 + 1e-3, inter = 30e-6 + 0.5e-3;
+  forms_.pair_from = {-1, -1, 1 << 20};
+  EXPECT_NEAR(owner(), intra + inter, 1e-12) << "the payload is less than that";
+  forms_.pair_from = {-1, -1, 1000 * 1000};
+  EXPECT_NEAR(owner(), intra + inter / 2, 1e-12);
+  forms_ = ChooseForms(model_);
+  EXPECT_NEAR(owner(), (intra + inter) / 2, 1e-12);
+}
+
 TEST_F(Compared, EachReductionOfALocalGradientCounts) {
   const auto collectives = [&](Layout layout, GradientKind kind, int reductions) {
-    const PassThroughCosts costs = ComparePassThrough(
-        model_, Matrix("m", 500, 500, layout, kind), Work(1e6), {.reductions = reductions});
+    const PassThroughCosts costs = ComparePassThrough(model_, Matrix("m", 500, 500, layout, kind),
+                                                      Work(1e6), {.reductions = reductions});
     return std::pair(costs.owner.collectives, costs.pass_through.collectives);
   };
   for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
@@ -163,7 +178,7 @@ TEST_F(Compared, EachReductionOfALocalGradientCounts) {
 TEST_F(Compared, ABucketSharesLatencyAndABatchLaunches) {
   const PlanMatrix matrix = Matrix("m", 500, 500, Layout::kReplicated, GradientKind::kReduced);
   const PassThroughCosts four = ComparePassThrough(model_, matrix, Work(1e6), {4 * kBytes, 1});
-  EXPECT_NEAR(four.owner.collectives, (10e-6 / 4 + 1e-3 + 30e-6 / 4 + 0.5e-3) / 2, 1e-12);
+  EXPECT_NEAR(four.owner.collectives, 10e-6 / 4 + 1e-3 + 30e-6 / 4 + 0.5e-3, 1e-12);
   const CostModel launching(model_.topology(), {1e9, 0, 1e-3});
   const auto compute = [&](const OwnedWork& work, int alike) {
     return ComparePassThrough(launching, matrix, work, {0, alike}).pass_through.compute;
