@@ -10,6 +10,7 @@
 #include "scheduler/assignment.h"
 #include "scheduler/greedy.h"
 #include "scheduler/pattern_master.h"
+#include "scheduler/pattern_placement.h"
 #include "scheduler/pattern_search.h"
 #include "scheduler/rank_loads.h"
 #include "scheduler/run_costs.h"
@@ -141,6 +142,8 @@ absl::StatusOr<OwnerAssignment> SolveAssignment(const AssignmentProblem& problem
     }
   }
   if (report.taken != AssignmentMethod::kLongestFirst) result.owners = Deal(problem, loads);
+  const std::vector<int> rank_for = BalanceGroups(problem, loads);
+  for (int& owner : result.owners) owner = rank_for[owner];
   SpreadOwners(problem.class_of, problem.grid, result.owners);
   if (!problem.layers.empty()) {
     SpreadLayers(problem.class_of, problem.layers, problem.grid, result.owners);

@@ -119,7 +119,7 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
       if (problem.state_bytes_cap > 0) {
         cls.state_bytes += its.rows * its.cols * its.state_bytes_per_element;
       }
-      if (problem.inter_group_factor > 0) cls.inter_bytes += InterBytes(plan, its);
+      if (TwoLevel(problem.grid)) cls.inter_bytes += InterBytes(plan, its);
     }
     const auto [place, is_new] = known.emplace(
         Key{cls.batch_costs, {cls.state_bytes, cls.inter_bytes}}, static_cast<int>(known.size()));

@@ -42,6 +42,9 @@ class Balancer {
     }
   }
 
+  // What the fullest of the groups carries.
+  double Most() const { return *std::max_element(sums_.begin(), sums_.end()); }
+
   Groups Run() {
     std::vector<int> order(bytes_.size());
     std::iota(order.begin(), order.end(), 0);
@@ -57,9 +60,9 @@ class Balancer {
       sums_[best] += bytes_[pattern];
     }
     const double cap = InterBytesCap(problem_);
-    while (*std::max_element(sums_.begin(), sums_.end()) > cap && SwapOnce()) {
+    while (Most() > cap && SwapOnce()) {
     }
-    return std::move(groups_);
+    return groups_;
   }
 
  private:
@@ -89,7 +92,33 @@ class Balancer {
   std::vector<double> sums_;  // by group
 };
 
+// The rank of the `slot`-th holding of a group.
+int RankInGroup(const ProcessGrid& grid, int local, int slot) {
+  return grid.rank_of((local + slot) % grid.nodes, local);
+}
+
 }  // namespace
+
+std::vector<int> BalanceGroups(const AssignmentProblem& problem, const RankLoads& loads) {
+  const ProcessGrid& grid = problem.grid;
+  std::vector<int> rank_for(loads.ranks());
+  std::iota(rank_for.begin(), rank_for.end(), 0);
+  std::vector<Holding> holdings;
+  for (int rank = 0; rank < loads.ranks(); ++rank) holdings.push_back(loads.holding(rank));
+  double most = 0;
+  for (int local = 0; local < grid.ranks_per_node; ++local) {
+    most = std::max(most, loads.inter_bytes(local));
+  }
+  Balancer balancer(problem, holdings);
+  const Groups groups = balancer.Run();
+  if (balancer.Most() > 0.95 * most) return rank_for;
+  for (int local = 0; local < grid.ranks_per_node; ++local) {
+    for (int slot = 0; slot < grid.nodes; ++slot) {
+      rank_for[groups[local][slot]] = RankInGroup(grid, local, slot);
+    }
+  }
+  return rank_for;
+}
 
 std::optional<RankLoads> PlacePatterns(const AssignmentProblem& problem, const RunCosts& costs,
                                        std::vector<Holding> patterns) {
@@ -105,7 +134,7 @@ std::optional<RankLoads> PlacePatterns(const AssignmentProblem& problem, const R
   RankLoads loads(problem, costs);
   for (int local = 0; local < problem.grid.ranks_per_node; ++local) {
     for (int slot = 0; slot < problem.grid.nodes; ++slot) {
-      const int rank = problem.grid.rank_of((local + slot) % problem.grid.nodes, local);
+      const int rank = RankInGroup(problem.grid, local, slot);
       for (const auto& [cls, count] : patterns[groups[local][slot]]) loads.Add(rank, cls, count);
     }
   }

@@ -16,4 +16,9 @@ namespace weft::scheduler {
 std::optional<RankLoads> PlacePatterns(const AssignmentProblem& problem, const RunCosts& costs,
                                        std::vector<Holding> patterns);
 
+// A new rank for each rank's holding, so that the inter groups carry about equal bytes: loads only
+// change places. Every rank its own where that gains less than a twentieth of what the fullest
+// group carries.
+std::vector<int> BalanceGroups(const AssignmentProblem& problem, const RankLoads& loads);
+
 }  // namespace weft::scheduler

@@ -117,6 +117,29 @@ RC_GTEST_PROP(OwnerAssignment, IsNeverWorseThanLongestFirst, ()) {
   RC_ASSERT(solved->report.lower_bound <= solved->report.makespan);
 }
 
+// Whole ranks may change places for nothing: on 2 x 2 there are three ways to pair them.
+RC_GTEST_PROP(OwnerAssignment, InterGroupsCarryAboutEqualBytes, (bool tables)) {
+  Draw draw;
+  draw.most_matrices = 16;
+  draw.most_classes = 4;
+  const AssignmentProblem problem = DrawProblem({2, 2}, draw, tables);
+  SolverOptions options;
+  options.most_nodes = 20;
+  const auto solved = SolveAssignment(problem, options);
+  RC_ASSERT(solved.ok());
+  std::vector<double> bytes(4, 0.0);
+  for (std::size_t m = 0; m < solved->owners.size(); ++m) {
+    bytes[solved->owners[m]] +=
+        static_cast<double>(problem.classes[problem.class_of[m]].inter_bytes);
+  }
+  const auto fullest = [&](int a, int b, int c, int d) {
+    return std::max(bytes[a] + bytes[b], bytes[c] + bytes[d]);
+  };
+  const double best = std::min({fullest(0, 1, 2, 3), fullest(0, 2, 1, 3), fullest(0, 3, 1, 2)});
+  RC_ASSERT(0.95 * fullest(0, 2, 1, 3) <= best);
+  RC_CLASSIFY(fullest(0, 2, 1, 3) == best, "best");
+}
+
 RC_GTEST_PROP(OwnerAssignment, EqualProblemsGetEqualOwners, (bool tables)) {
   Draw draw;
   draw.most_matrices = 30;
