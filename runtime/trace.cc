@@ -117,6 +117,7 @@ std::string Trace::ToJson(const Plan& plan, Nanos origin) const {
         absl::StrFormat(R"("step":%d,"op":%d,"matrix":%s,"stage":"%s","group":%s,"bytes":%d)",
                         span.step, span.op, Quote(matrix), View(Name(op.stage)),
                         Quote(group.PartName(part)), PayloadBytes(plan, op, rank_));
+    if (op.with_next) absl::StrAppend(&arguments, R"(,"with_next":true)");
     if (op.root >= 0) {
       absl::StrAppend(&arguments, ",\"root\":", group.parts[part][op.root]);
     }

@@ -158,10 +158,10 @@ class Meeting {
   }
 
   absl::Status Waited(const std::vector<int>& missing) const {
-    Post post{PostKind::kSuspect, missing.front(), membership_.name, {}, missing, "its creation"};
-    post.failure =
-        WaitedFor(membership_.world_rank(), session_.deadline(), missing, post.operation);
-    return Suspect(post);
+    const std::string operation = "its creation";
+    return Suspect({PostKind::kSuspect, missing.front(), membership_.name,
+                    WaitedFor(membership_.world_rank(), session_.deadline(), missing, operation),
+                    missing, operation});
   }
 
   // The suspect may itself be waiting for another: what all ranks suspect tells who is at fault.

@@ -129,8 +129,9 @@ void AddSharedOptions(CLI::App& app, Options& o) {
   const Group world(app, "World");
   AddGridOptions(world, o);
   world.Option("--strategy", o.strategy, "replicated, gather or owner [owner]");
-  world.Option("--layout", o.layout,
-               "How ranks hold weights: replicated or sharded [sharded for gather]");
+  world.Option(
+      "--layout", o.layout,
+      "How ranks hold weights: replicated, sharded, or owned (plan alone) [sharded for gather]");
   world.Flag("--strict", o.strict, "Refuse plans that fall back to another path");
 
   world.Option("--owner-solver", o.owner_solver,

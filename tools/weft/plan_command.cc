@@ -172,6 +172,18 @@ void PrintMatrices(const Session& session, bool all, std::ostream& out) {
   PrintWarnings(plan, out);
 }
 
+const char* TriggerName(Trigger trigger) {
+  switch (trigger) {
+    case Trigger::kSubmitted:
+      return "submit";
+    case Trigger::kStepClosed:
+      return "step";
+    case Trigger::kNeeded:
+      break;
+  }
+  return "need";
+}
+
 void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
   for (int lane = 0; lane < kLaneCount; ++lane) {
     const auto& ops = plan.lanes[rank][lane];
@@ -188,12 +200,12 @@ void PrintLanes(const Plan& plan, int rank, std::ostream& out) {
       const Group& group = plan.groups[op.group];
       const int part = group.PartOf(rank);
       const std::int64_t bytes = IsCollective(op.kind) ? PayloadBytes(plan, op, rank) : 0;
-      table.Add({absl::StrCat(index), KindName(op.kind), matrix, group.PartName(part),
-                 op.root < 0 ? "-" : absl::StrCat(group.parts[part][op.root]),
+      const char* const pair = op.with_next ? "pair: " : "";
+      table.Add({absl::StrCat(index), absl::StrCat(pair, KindName(op.kind)), matrix,
+                 group.PartName(part), op.root < 0 ? "-" : absl::StrCat(group.parts[part][op.root]),
                  std::string(Name(op.source)), std::string(Name(op.target)),
                  bytes == 0 ? "-" : BytesText(static_cast<double>(bytes)),
-                 op.flops == 0 ? "-" : FlopsText(op.flops),
-                 op.trigger == Trigger::kSubmitted ? "submit" : "step",
+                 op.flops == 0 ? "-" : FlopsText(op.flops), TriggerName(op.trigger),
                  absl::StrJoin(op.after, " ")});
     }
     table.Print(out);
