@@ -17,6 +17,7 @@ using base::View;
 
 Executor::Executor(const Context& context) : context_(context) {
   staging_ = context_.device.CreateStream("weft staging");
+  ends_ = context_.device.CreateStream("weft ends of uses");
   for (int lane = 0; lane < kStreamLanes; ++lane) {
     const auto priority =
         static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kRaised : StreamPriority::kHigh;
@@ -37,6 +38,7 @@ Executor::~Executor() {
   const absl::Status cause = absl::CancelledError("the runtime was destroyed");
   for (auto& stream : streams_) stream->Abort(cause);
   staging_->Abort(cause);
+  ends_->Abort(cause);
   // What still runs may abort the other streams, so none goes before all are empty.
   for (auto& stream : streams_) (void)stream->Synchronize(absl::InfiniteDuration());
 }
@@ -265,7 +267,7 @@ void Executor::Close(Stream* caller) {
   if (caller != nullptr) {
     caller->Record(*caller_event_);
     // Uses that are still held end with what the caller has enqueued.
-    if (!uses_.empty()) staging_->Wait(*caller_event_);
+    if (!uses_.empty()) ends_->Wait(*caller_event_);
   }
   needed_ = static_cast<std::int32_t>(uses_.size()) - 1;
   ClearMissing();
@@ -467,6 +469,7 @@ absl::Status Executor::Fail(const absl::Status& cause) {
   }
   for (auto& stream : streams_) stream->Abort(root);
   staging_->Abort(root);
+  ends_->Abort(root);
   return root;
 }
 

@@ -235,7 +235,10 @@ class Executor {
   std::vector<MatrixCounters> counters_;
 
   // Last: their destruction waits for work that uses all of the above.
-  std::unique_ptr<Stream> staging_;
+  std::unique_ptr<Stream> staging_;  // gradients on their way into their slots
+  // What uses end with that belong to no stream of the trainer's. Apart from gradients: a use may
+  // wait for a fetch that stands behind a collective which waits for a gradient.
+  std::unique_ptr<Stream> ends_;
   std::array<std::unique_ptr<Stream>, kStreamLanes> streams_;
 };
 

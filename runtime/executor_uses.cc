@@ -82,7 +82,7 @@ void Executor::EndUse(std::int32_t use, Stream& stream) {
 }
 
 void Executor::Release(std::int32_t use, Stream* stream) {
-  EndUse(use, stream != nullptr ? *stream : *staging_);
+  EndUse(use, stream != nullptr ? *stream : *ends_);
   IssueReady();
 }
 
@@ -97,11 +97,11 @@ bool Executor::EndSkippedUses() {
                          return ops_[op].issued_step == step_;
                        });
     if (!ready) break;
-    for (const int before : use.after) staging_->Wait(*ops_[before].event[Parity(step_)]);
+    for (const int before : use.after) ends_->Wait(*ops_[before].event[Parity(step_)]);
     for (const int before : use.after_previous) {
-      staging_->Wait(*ops_[before].event[1 - Parity(step_)]);
+      ends_->Wait(*ops_[before].event[1 - Parity(step_)]);
     }
-    EndUse(static_cast<std::int32_t>(u), *staging_);
+    EndUse(static_cast<std::int32_t>(u), *ends_);
     progress = true;
   }
   return progress;

@@ -147,6 +147,7 @@ std::string FirstDifference(const std::string& mine, const std::string& other, i
 
 absl::Status CheckOptions(const RuntimeOptions& options) {
   WEFT_RETURN_IF_ERROR(Validate(options.topology));
+  WEFT_RETURN_IF_ERROR(scheduler::CheckLimits(options.limits));
   const auto names_something = [](auto value, auto last) {
     return static_cast<int>(value) >= 0 && value <= last;
   };

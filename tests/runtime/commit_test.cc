@@ -214,6 +214,9 @@ TEST_F(OneRank, RefusesBadOptions) {
     EXPECT_EQ(Runtime::Create(options, *device_, *transports_[0]).ok(), known);
     options.non_finite = NonFinite::kError;
   }
+  options.limits.passes = 1001;
+  EXPECT_THAT(std::string(Runtime::Create(options, *device_, *transports_[0]).status().message()),
+              HasSubstr("passes is 1001"));
 }
 
 TEST(PlanForChecks, WhatCouldOverflowOrNamesNothing) {
