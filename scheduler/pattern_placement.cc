@@ -104,6 +104,7 @@ std::vector<int> BalanceGroups(const AssignmentProblem& problem, const RankLoads
   std::vector<int> rank_for(loads.ranks());
   std::iota(rank_for.begin(), rank_for.end(), 0);
   std::vector<Holding> holdings;
+  holdings.reserve(loads.ranks());
   for (int rank = 0; rank < loads.ranks(); ++rank) holdings.push_back(loads.holding(rank));
   double most = 0;
   for (int local = 0; local < grid.ranks_per_node; ++local) {
