@@ -13,6 +13,13 @@
 namespace weft::collectives {
 namespace {
 
+// Between GroupStart() and GroupEnd().
+struct OpenGroup {
+  Stream* stream = nullptr;
+  std::optional<Operation> first;  // the others are joined to it
+  absl::Status status;
+};
+
 class QueuedCommunicator final : public Communicator {
  public:
   explicit QueuedCommunicator(std::shared_ptr<Member> member) : member_(std::move(member)) {}
@@ -85,13 +92,6 @@ class QueuedCommunicator final : public Communicator {
   absl::Status status() const override { return member_->status(); }
 
  private:
-  // Between GroupStart() and GroupEnd().
-  struct OpenGroup {
-    Stream* stream = nullptr;
-    std::optional<Operation> first;  // the others are joined to it
-    absl::Status status;
-  };
-
   // An operation on its way through a stream; shared by the two items that are enqueued for it.
   struct Pending {
     std::shared_ptr<Member> member;
