@@ -17,7 +17,6 @@ using base::View;
 
 Executor::Executor(const Context& context) : context_(context) {
   staging_ = context_.device.CreateStream("weft staging");
-  ends_ = context_.device.CreateStream("weft ends of uses");
   for (int lane = 0; lane < kStreamLanes; ++lane) {
     const auto priority =
         static_cast<Lane>(lane) == Lane::kCompute ? StreamPriority::kRaised : StreamPriority::kHigh;
@@ -27,6 +26,7 @@ Executor::Executor(const Context& context) : context_(context) {
   caller_event_ = context_.device.CreateEvent();
   BuildLocalOps();
   BuildUses();
+  if (!uses_.empty()) ends_ = context_.device.CreateStream("weft ends of uses");
   MapStages();
   stream_ops_ = ops_.size() - lanes_[static_cast<int>(Lane::kCaller)].size();
   remaining_ = {stream_ops_, stream_ops_};
@@ -36,9 +36,7 @@ Executor::Executor(const Context& context) : context_(context) {
 Executor::~Executor() {
   // Streams drain on destruction; nothing may be left that waits for a peer or the caller.
   const absl::Status cause = absl::CancelledError("the runtime was destroyed");
-  for (auto& stream : streams_) stream->Abort(cause);
-  staging_->Abort(cause);
-  ends_->Abort(cause);
+  AbortStreams(cause);
   // What still runs may abort the other streams, so none goes before all are empty.
   for (auto& stream : streams_) (void)stream->Synchronize(absl::InfiniteDuration());
 }
@@ -467,10 +465,14 @@ absl::Status Executor::Fail(const absl::Status& cause) {
     failure_ = root;
     changed_.notify_all();
   }
-  for (auto& stream : streams_) stream->Abort(root);
-  staging_->Abort(root);
-  ends_->Abort(root);
+  AbortStreams(root);
   return root;
+}
+
+void Executor::AbortStreams(const absl::Status& cause) {
+  for (auto& stream : streams_) stream->Abort(cause);
+  staging_->Abort(cause);
+  if (ends_ != nullptr) ends_->Abort(cause);
 }
 
 std::vector<MatrixCounters> Executor::Counters() const {

@@ -192,6 +192,7 @@ class Executor {
   void EnqueueEnd(int index);
   // What runs as one with the op at `cursor_` of the lane, itself included.
   int CountTogether(int lane) const;
+  void AbortStreams(const absl::Status& cause);
   void Started(int index, std::int64_t step);
   void Finished(int index, std::int64_t step, const Jobs& jobs, absl::Status status);
   void Count(const LocalOp& local, std::int64_t step);
@@ -236,8 +237,9 @@ class Executor {
 
   // Last: their destruction waits for work that uses all of the above.
   std::unique_ptr<Stream> staging_;  // gradients on their way into their slots
-  // What uses end with that belong to no stream of the trainer's. Apart from gradients: a use may
-  // wait for a fetch that stands behind a collective which waits for a gradient.
+  // What uses end with that belong to no stream of the trainer's; null in a plan without uses.
+  // Apart from gradients: a use may wait for a fetch that stands behind a collective which waits
+  // for a gradient.
   std::unique_ptr<Stream> ends_;
   std::array<std::unique_ptr<Stream>, kStreamLanes> streams_;
 };

@@ -28,56 +28,45 @@ bool AlikeInSize(const Op& a, const Op& b) {
 
 }  // namespace
 
-void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source, Slot node,
-                          Slot target) {
+PlanBuilder::Wire PlanBuilder::WireOf(OpKind kind, std::int32_t m, Lane level) {
   const int owner = matrix(m).owner;
   const std::int64_t rows = matrix(m).rows;
+  if (!two_level()) return {kind, World(), world_lane_, owner, rows};
+  const int local = LocalRankOfOwner(m);
+  if (level == Lane::kInter) return {kind, Inter(local), level, grid().node_of(owner), rows};
+  const bool cut = kind == OpKind::kGather || kind == OpKind::kScatter;
+  return {kind, Intra(), level, local, cut ? MostNodeRows(m) : rows};
+}
+
+void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source, Slot node,
+                          Slot target) {
   Journey journey{.m = m};
   if (two_level()) {
-    const int local = LocalRankOfOwner(m);
-    const std::int64_t on_node = kind == OpKind::kGather ? MostNodeRows(m) : rows;
     journey.between = node;
-    journey.legs.push_back(
-        Make({kind, Intra(), Lane::kIntra, local, on_node}, m, place, {source, node}));
-    journey.legs.push_back(Make({kind, Inter(local), Lane::kInter, grid().node_of(owner), rows}, m,
-                                place, {node, target}));
-  } else {
-    journey.legs.push_back(
-        Make({kind, World(), world_lane_, owner, rows}, m, place, {source, target}));
+    journey.legs.push_back(Make(WireOf(kind, m, Lane::kIntra), m, place, {source, node}));
+    source = node;
   }
+  journey.legs.push_back(Make(WireOf(kind, m, Lane::kInter), m, place, {source, target}));
   if (target == Slot::kPassGradient) journey.legs.push_back(MakeAccumulate(m));
   Begin(std::move(journey));
 }
 
 void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source,
                             Slot node, Slot target) {
-  const int owner = matrix(m).owner;
-  const std::int64_t rows = matrix(m).rows;
-  if (!two_level()) {
-    Begin({m, {Make({kind, World(), world_lane_, owner, rows}, m, {on_rank}, {source, target})}});
-    return;
+  Journey journey{.m = m};
+  if (two_level()) {
+    if (node != target) journey.between = node;
+    journey.legs.push_back(Make(WireOf(kind, m, Lane::kInter), m, {on_node}, {source, node}));
+    source = node;
   }
-  const int local = LocalRankOfOwner(m);
-  const std::int64_t on_this_node = kind == OpKind::kScatter ? MostNodeRows(m) : rows;
-  Begin({m,
-         {Make({kind, Inter(local), Lane::kInter, grid().node_of(owner), rows}, m, {on_node},
-               {source, node}),
-          Make({kind, Intra(), Lane::kIntra, local, on_this_node}, m, {on_rank}, {node, target})},
-         node != target ? node : Slot::kNone});
+  journey.legs.push_back(Make(WireOf(kind, m, Lane::kIntra), m, {on_rank}, {source, target}));
+  Begin(std::move(journey));
 }
 
 void PlanBuilder::Fetch(std::int32_t m, Lane level, std::int32_t use) {
   if (alone() || (!two_level() && level == Lane::kIntra)) return;
-  const int owner = matrix(m).owner;
-  const int local = LocalRankOfOwner(m);
-  const std::int64_t rows = matrix(m).rows;
-  const OpKind kind = OpKind::kBroadcast;
-  const Wire wire = !two_level() ? Wire{kind, World(), world_lane_, owner, rows}
-                    : level == Lane::kInter
-                        ? Wire{kind, Inter(local), level, grid().node_of(owner), rows}
-                        : Wire{kind, Intra(), level, local, rows};
   Begin({m,
-         {Make(wire, m, {Stage::kSubmitted, Trigger::kNeeded, use},
+         {Make(WireOf(OpKind::kBroadcast, m, level), m, {Stage::kSubmitted, Trigger::kNeeded, use},
                {Slot::kWeight, Slot::kWeight})}});
 }
 

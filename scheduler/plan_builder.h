@@ -113,6 +113,8 @@ class PlanBuilder {
     int root;  // world rank, or a place in every part
     std::int64_t rows;
   };
+  // One level of the way between a matrix's owner and the others; of one level alone, either.
+  Wire WireOf(OpKind kind, std::int32_t m, Lane level);
   Op Make(const Wire& wire, std::int32_t m, Place place, Slots slots) const;
   Op& Push(Op op);
   Op& Emit(const Wire& wire, std::int32_t m, Place place, Slots slots) {
