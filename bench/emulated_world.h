@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -43,6 +44,14 @@ inline void AsLargeMatrices(RuntimeOptions& options, bool pairs = true) {
   if (!pairs) topology = Topology{.grid = topology.grid};
   options.costs = std::make_shared<const CostModel>(
       topology, AnalyticRates{.flops_per_second = 1, .launch_seconds = 0});
+}
+
+// Of a device on which nothing but Newton-Schulz takes time, at this rate; 0: nothing does.
+inline AnalyticRates OnlyProducts(double flops_per_second) {
+  constexpr double kAtOnce = std::numeric_limits<double>::infinity();
+  return {.flops_per_second = flops_per_second > 0 ? flops_per_second : kAtOnce,
+          .bytes_per_second = kAtOnce,
+          .launch_seconds = 0};
 }
 
 // One rank of a world. Members go in the order in which they depend on each other.

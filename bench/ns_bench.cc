@@ -48,7 +48,7 @@ void Measure(const Settings& settings) {
   auto device = *CreateHostDevice({.threads = settings.threads});
   NewtonSchulzOptions gram_options;
   gram_options.coefficients = Chosen(settings.coefficients);
-  gram_options.operand_type = settings.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  gram_options.operand_type = *DTypeNamed(settings.dtype);
   gram_options.segments = settings.segments;
   NewtonSchulzOptions plain_options = gram_options;
   plain_options.segments = {0};
@@ -114,20 +114,19 @@ void Measure(const Settings& settings) {
 void PrintSegments() {
   const std::vector<std::vector<int>> sets = {{2, 3},    {3, 2},    {2, 2, 1}, {2, 1, 2},
                                               {1, 2, 2}, {1, 3, 1}, {1, 1, 3}, {1, 1, 1, 2}};
-  std::printf("%-14s %9s", "coefficients", "epsilon");
+  std::printf("%-14s %-4s %8s", "coefficients", "type", "epsilon");
   for (const auto& set : sets) std::printf(" %9s", absl::StrJoin(set, ",").c_str());
   std::printf("  chosen\n");
   for (const char* name : {"quintic", "polar_express", "you"}) {
-    for (const double epsilon : {-1e-6, -4e-4, -3.2e-3}) {
+    for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
       const Coefficients coefficients = Chosen(name);
-      std::printf("%-14s %9.1e", name, epsilon);
+      const double epsilon = SpuriousEigenvalue(type);
+      std::printf("%-14s %-4s %8.1e", name, std::string(Name(type)).c_str(), epsilon);
       for (const auto& set : sets) {
         std::printf(" %9.3g", AnalyzeSegments(coefficients, set, epsilon).condition);
       }
-      const int longest =
-          epsilon == SpuriousEigenvalue(DType::kF32) ? LongestSegment(DType::kF32) : 0;
-      std::printf("  [%s]\n",
-                  absl::StrJoin(ChooseSegments(coefficients, 5, epsilon, longest), ",").c_str());
+      const auto chosen = ChooseSegments(coefficients, 5, epsilon, LongestSegment(type));
+      std::printf("  [%s]\n", absl::StrJoin(chosen, ",").c_str());
     }
   }
 }
@@ -137,7 +136,7 @@ void PrintCrossover(const Settings& settings) {
   auto device = *CreateHostDevice({.threads = settings.threads});
   StreamTimer timer(*device);
   std::printf("%6s %6s %s: symmetric / full\n", "m", "k", settings.dtype.c_str());
-  const DType type = settings.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  const DType type = *DTypeNamed(settings.dtype);
   for (const std::int64_t m : {128, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048}) {
     for (const std::int64_t k : {m, 4 * m}) {
       const auto a = *device->Allocate(static_cast<std::size_t>(m * k) * SizeOf(type));

@@ -91,7 +91,7 @@ struct RawProducts::Impl {
     q = Allocate(device, m * m, type);
     small_out = Allocate(device, m * m, type);
     wide_out = Allocate(device, m * n, type);
-    // Ones in either type; what is multiplied does not change the time of a dense product.
+    // Ones in any type; what is multiplied does not change the time of a dense product.
     auto kind = memory::data_type::undef;
     for (Buffer* buffer : {x.get(), q.get()}) {
       switch (type) {
@@ -102,6 +102,10 @@ struct RawProducts::Impl {
         case DType::kBF16:
           kind = memory::data_type::bf16;
           std::fill_n(buffer->as<std::uint16_t>(), buffer->bytes() / 2, std::uint16_t{0x3f80});
+          break;
+        case DType::kF16:
+          kind = memory::data_type::f16;
+          std::fill_n(buffer->as<std::uint16_t>(), buffer->bytes() / 2, std::uint16_t{0x3c00});
           break;
       }
     }

@@ -14,6 +14,7 @@
 #include "bench/emulated_world.h"
 #include "bench/paced_device.h"
 #include "bench/plan_timeline.h"
+#include "weft/plan_evaluator.h"
 #include "weft/topology_preset.h"
 
 namespace weft::bench {
@@ -29,6 +30,7 @@ struct Settings {
   double teraflops = 170;  // of the device that is emulated
   double layer_ms = 0;     // of the trainer; 0: what makes compute equal to communication
   bool one_by_one = false;
+  std::string preset = "pcie-48gb-1nic";
   std::string trace;
 
   double FlopsPerSecond() const {
@@ -109,6 +111,7 @@ std::vector<Nanos> Train(EmulatedRank& rank, const Settings& settings, const Wor
 struct Seconds {
   double measured = 0;   // median, slowest rank
   double predicted = 0;  // by links and device alone
+  double evaluated = 0;  // by EvaluatePlan(), whose links are shared fairly
   // Predicted, from the end of backward to the verdict: reductions that backward has not hidden.
   double verdict = 0;
 };
@@ -144,15 +147,22 @@ Seconds StepSeconds(const Model& model, const Settings& settings, const Topology
       return op.kind == OpKind::kOrthogonalize ? op.flops / work.flops_per_second : 0.0;
     };
   }
-  const Timeline times = TimelineOf(world.ranks()[0].runtime->plan(), timeline);
+  const Plan& plan = world.ranks()[0].runtime->plan();
+  const Timeline times = TimelineOf(plan, timeline);
+  TrainerModel trainer;
+  trainer.forward_seconds.assign(settings.matrices, work.forward_seconds);
+  trainer.backward_seconds.assign(settings.matrices, work.backward_seconds);
+  trainer.updates_first = work.updates_first;
+  const CostModel costs(topology, OnlyProducts(work.flops_per_second));
   const std::size_t last = times.backward_end.size() - 1;
   return {*std::max_element(by_rank.begin(), by_rank.end()),
           times.backward_end[last] - times.backward_end[last - 1],
+          EvaluatePlan(plan, costs, trainer)->step_seconds,
           times.verdict_end[last] - times.backward_end[last]};
 }
 
 void Measure(const Model& model, const Settings& settings) {
-  Topology links = *Preset("pcie-48gb-1nic", 2);
+  Topology links = *Preset(settings.preset, 2);
   links.grid.ranks_per_node = 2;
   links = Emulated(links, {kSideRatio, settings.slowdown});
   Topology free_links;
@@ -184,12 +194,13 @@ void Measure(const Model& model, const Settings& settings) {
       return both.*which / std::max(compute.*which, communication.*which);
     };
     std::printf(
-        "%-10s %-8s %6.1f %6.1f %6.1f %7.1f %7.1f %7.1f %6.3f %7.1f %7.1f %7.1f %7.1f %6.3f\n",
+        "%-10s %-8s %6.1f %6.1f %6.1f %7.1f %7.1f %7.1f %6.3f %7.1f %7.1f %7.1f %7.1f %6.3f %7.1f "
+        "%7.1f\n",
         model.name, shared, 1e3 * layer * settings.matrices / 3,
         2e3 * layer * settings.matrices / 3, 1e3 * ns, 1e3 * compute.measured,
         1e3 * communication.measured, 1e3 * both.measured, ratio(&Seconds::measured),
         1e3 * compute.predicted, 1e3 * communication.predicted, 1e3 * phases, 1e3 * both.predicted,
-        ratio(&Seconds::predicted));
+        ratio(&Seconds::predicted), 1e3 * communication.evaluated, 1e3 * both.evaluated);
     std::fflush(stdout);
   }
 }
@@ -205,6 +216,7 @@ int Main(int argc, char** argv) {
                  "forward and backward of a layer; 0: what makes compute equal to communication")
       ->capture_default_str();
   app.add_flag("--one-by-one", settings.one_by_one, "no pairs of opposite collectives");
+  app.add_option("--preset", settings.preset, "of the links")->capture_default_str();
   app.add_option("--trace", settings.trace, "begin of the traces' names");
   CLI11_PARSE(app, argc, argv);
 
@@ -212,11 +224,12 @@ int Main(int argc, char** argv) {
       "Steps of training: %d matrices of %d x %d bf16 on 2 nodes x 2 ranks; median of %d steps, "
       "ms\n",
       settings.matrices, kSide, kSide, settings.steps);
-  std::printf("%-10s %-8s %20s %30s %38s\n", "", "device", "------ compute -----",
-              "---------- measured ----------", "----- by links and device alone ------");
-  std::printf("%-10s %-8s %6s %6s %6s %7s %7s %7s %6s %7s %7s %7s %7s %6s\n", "layout", "shared",
-              "fwd", "bwd", "NS", "compute", "comm", "both", "ratio", "compute", "comm", "phases",
-              "both", "ratio");
+  std::printf("%-10s %-8s %20s %30s %38s %15s\n", "", "device", "------ compute -----",
+              "---------- measured ----------", "----- by links and device alone ------",
+              "-- evaluator --");
+  std::printf("%-10s %-8s %6s %6s %6s %7s %7s %7s %6s %7s %7s %7s %7s %6s %7s %7s\n", "layout",
+              "shared", "fwd", "bwd", "NS", "compute", "comm", "both", "ratio", "compute", "comm",
+              "phases", "both", "ratio", "comm", "both");
   for (const Model& model : kModels) Measure(model, settings);
   return 0;
 }

@@ -15,17 +15,23 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "tests/support/forwarding.h"
 #include "weft/clock.h"
 #include "weft/device.h"
 
 namespace weft::bench {
 
-class PacedDevice final : public Device {
+// A base, so that it is there before what forwards to it.
+struct HostDeviceOwner {
+  const std::unique_ptr<Device> host = *CreateHostDevice();
+};
+
+class PacedDevice final : private HostDeviceOwner, public testing::ForwardingDevice {
  public:
   // Products run at `flops_per_second`, those with a symmetric result at half their FLOPs; 0:
   // infinitely fast.
   PacedDevice(double flops_per_second, bool priorities)
-      : inner_(*CreateHostDevice()),
+      : ForwardingDevice(*host),
         math_(*this),
         flops_per_second_(flops_per_second),
         priorities_(priorities) {}
@@ -35,29 +41,13 @@ class PacedDevice final : public Device {
     if (seconds > 0) Finish(stream, Begin(stream, seconds));
   }
 
-  std::string_view kind() const override { return inner_->kind(); }
-  DeviceIdentity identity() const override { return inner_->identity(); }
   std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
-    std::unique_ptr<Stream> stream = inner_->CreateStream(std::move(name), priority);
+    std::unique_ptr<Stream> stream = inner_.CreateStream(std::move(name), priority);
     const std::lock_guard<std::mutex> lock(mutex_);
     priority_of_[stream.get()] = priority;
     return stream;
   }
-  std::unique_ptr<Event> CreateEvent() override { return inner_->CreateEvent(); }
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override {
-    return inner_->Allocate(bytes);
-  }
-  void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) override {
-    inner_->Copy(stream, to, from, bytes);
-  }
-  absl::Status CopyNow(void* to, const void* from, std::size_t bytes) override {
-    return inner_->CopyNow(to, from, bytes);
-  }
-  void Clear(Stream& stream, void* to, std::size_t bytes) override {
-    inner_->Clear(stream, to, bytes);
-  }
   Math& math() override { return math_; }
-  Clock& clock() override { return inner_->clock(); }
 
  private:
   struct Job {
@@ -123,67 +113,27 @@ class PacedDevice final : public Device {
     }
   }
 
-  class PacedMath final : public Math {
+  class PacedMath final : public testing::ForwardingMath {
    public:
-    explicit PacedMath(PacedDevice& device) : device_(device) {}
+    explicit PacedMath(PacedDevice& device)
+        : ForwardingMath(device.inner_.math()), device_(device) {}
 
     absl::Status MatMul(Stream& stream, const Product& product) override {
-      if (device_.flops_per_second_ <= 0) return inner().MatMul(stream, product);
+      if (device_.flops_per_second_ <= 0) return inner_.MatMul(stream, product);
       const double flops = (product.symmetric ? 1.0 : 2.0) * static_cast<double>(product.d.batch) *
                            static_cast<double>(product.d.rows) *
                            static_cast<double>(product.d.cols) *
                            static_cast<double>(product.a.cols);
       auto job = device_.Begin(stream, flops / device_.flops_per_second_);
-      WEFT_RETURN_IF_ERROR(inner().MatMul(stream, product));
+      WEFT_RETURN_IF_ERROR(inner_.MatMul(stream, product));
       device_.Finish(stream, std::move(job));
       return absl::OkStatus();
     }
-    absl::Status Prepare(const Product& product) override { return inner().Prepare(product); }
-    absl::Status Normalize(Stream& stream, const Matrix& u, bool transpose, float floor,
-                           bool clamp_to_floor, const Matrix& x) override {
-      return inner().Normalize(stream, u, transpose, floor, clamp_to_floor, x);
-    }
-    absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps, float gamma,
-                         const Matrix& y) override {
-      return inner().RowNorm(stream, x, columns, eps, gamma, y);
-    }
-    absl::Status Convert(Stream& stream, const Matrix& x, bool transpose,
-                         const Matrix& y) override {
-      return inner().Convert(stream, x, transpose, y);
-    }
-    absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
-                               const Matrix& y) override {
-      return inner().ShiftDiagonal(stream, x, shift, y);
-    }
-    absl::Status Norm(Stream& stream, std::int64_t count, const void* x, DType dtype, float scale,
-                      float* norm) override {
-      return inner().Norm(stream, count, x, dtype, scale, norm);
-    }
-    absl::Status Add(Stream& stream, std::int64_t count, const void* x, void* y,
-                     DType dtype) override {
-      return inner().Add(stream, count, x, y, dtype);
-    }
-    absl::Status Momentum(Stream& stream, std::int64_t count, const void* gradient,
-                          DType gradient_type, float gradient_scale, float mu, bool nesterov,
-                          float* momentum, float* update, const StepControl* control) override {
-      return inner().Momentum(stream, count, gradient, gradient_type, gradient_scale, mu, nesterov,
-                              momentum, update, control);
-    }
-    absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
-                       const float* direction, void* weight, DType weight_type,
-                       const StepControl* control) override {
-      return inner().Apply(stream, count, decay, step, direction, weight, weight_type, control);
-    }
-    absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override {
-      return inner().AdamW(stream, arguments);
-    }
 
    private:
-    Math& inner() { return device_.inner_->math(); }
     PacedDevice& device_;
   };
 
-  const std::unique_ptr<Device> inner_;
   PacedMath math_;
   const double flops_per_second_;
   const bool priorities_;

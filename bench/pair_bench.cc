@@ -38,10 +38,11 @@ void Compare(const Case& which, const Settings& settings) {
     apart.Measure();
     pairs.Measure();
   }
-  std::printf("%-15s %d x %d %9.1f %9.1f %9.1f %9.1f %7.2f %7.2f\n", which.preset, which.nodes,
-              which.ranks_per_node, 1e3 * apart.Median(), 1e3 * apart.by_links(),
+  std::printf("%-15s %d x %d %9.1f %9.1f %9.1f %9.1f %7.2f %7.2f %9.1f %9.1f\n", which.preset,
+              which.nodes, which.ranks_per_node, 1e3 * apart.Median(), 1e3 * apart.by_links(),
               1e3 * pairs.Median(), 1e3 * pairs.by_links(), apart.Median() / pairs.Median(),
-              apart.by_links() / pairs.by_links());
+              apart.by_links() / pairs.by_links(), 1e3 * apart.predicted(),
+              1e3 * pairs.predicted());
   std::fflush(stdout);
 }
 
@@ -56,10 +57,10 @@ int Main(int argc, char** argv) {
       "Reducing and publishing %d matrices of %d x %d bf16: median of %d steps, ms; links: by the "
       "emulated links alone\n",
       settings.matrices, kTrafficSide, kTrafficSide, settings.rounds);
-  std::printf("%-15s %5s %19s %19s %15s\n", "", "", "--- one by one ----", "----- pairs -----",
-              "--- ratio ---");
-  std::printf("%-15s %5s %9s %9s %9s %9s %7s %7s\n", "links", "grid", "measured", "links",
-              "measured", "links", "seen", "links");
+  std::printf("%-15s %5s %19s %19s %15s %19s\n", "", "", "--- one by one ----", "----- pairs -----",
+              "--- ratio ---", "---- evaluator ----");
+  std::printf("%-15s %5s %9s %9s %9s %9s %7s %7s %9s %9s\n", "links", "grid", "measured", "links",
+              "measured", "links", "seen", "links", "apart", "pairs");
   for (const Case& each : kCases) Compare(each, settings);
   return 0;
 }

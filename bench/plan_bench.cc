@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string>
 
-#include "absl/strings/str_cat.h"
+#include "bench/transformer_matrices.h"
 #include "weft/clock.h"
 #include "weft/plan.h"
 
@@ -34,15 +34,9 @@ int main(int argc, char** argv) {
   request.topology.grid = {nodes, ranks_per_node};
   request.strategy = weft::ParseStrategy(strategy).value();
   request.check_gradients = true;
-  for (int m = 0; m < matrices; ++m) {
-    weft::PlanMatrix matrix;
-    matrix.name = absl::StrCat("m", m);
-    // Four shapes, as the matrices of a transformer's layers.
-    matrix.rows = m % 4 == 3 ? 9728 : 2560;
-    matrix.cols = m % 4 == 2 ? 9728 : 2560;
-    matrix.layout = weft::ParseLayout(layout).value();
+  request.matrices = weft::bench::TransformerMatrices(matrices, weft::ParseLayout(layout).value());
+  for (weft::PlanMatrix& matrix : request.matrices) {
     matrix.flops = 1e9 * static_cast<double>(matrix.rows + matrix.cols);
-    request.matrices.push_back(matrix);
   }
   const weft::Nanos begin = weft::Clock::Steady().Now();
   const absl::StatusOr<weft::Plan> plan = weft::BuildPlan(request);

@@ -45,10 +45,11 @@ void Compare(const Case& which, const Settings& settings) {
     spread.Measure();
   }
   const double ratio = one.Median() / spread.Median();
-  std::printf("%-15s %4d %9.1f %9.1f %8.1f%% %9.1f %9.1f %8.1f%% %7.2f %7.2f\n", which.preset,
-              topology.nics_per_node, 1e3 * one.Median(), 1e3 * one.by_links(),
+  std::printf("%-15s %4d %9.1f %9.1f %8.1f%% %9.1f %9.1f %8.1f%% %7.2f %7.2f %9.1f %9.1f\n",
+              which.preset, topology.nics_per_node, 1e3 * one.Median(), 1e3 * one.by_links(),
               100 * one.by_links() / one.Median(), 1e3 * spread.Median(), 1e3 * spread.by_links(),
-              100 * spread.by_links() / spread.Median(), ratio, one.by_links() / spread.by_links());
+              100 * spread.by_links() / spread.Median(), ratio, one.by_links() / spread.by_links(),
+              1e3 * one.predicted(), 1e3 * spread.predicted());
   std::fflush(stdout);
 }
 
@@ -66,10 +67,11 @@ int Main(int argc, char** argv) {
       "ms; links: by the emulated links alone\n",
       settings.matrices, kTrafficSide, kTrafficSide, settings.nodes, settings.ranks_per_node,
       settings.rounds);
-  std::printf("%-15s %4s %29s %29s %15s\n", "", "", "---- one inter group ----",
-              "-------- spread --------", "--- ratio ---");
-  std::printf("%-15s %4s %9s %9s %9s %9s %9s %9s %7s %7s\n", "links", "NICs", "measured", "links",
-              "links/seen", "measured", "links", "links/seen", "seen", "links");
+  std::printf("%-15s %4s %29s %29s %15s %19s\n", "", "", "---- one inter group ----",
+              "-------- spread --------", "--- ratio ---", "--- evaluator ---");
+  std::printf("%-15s %4s %9s %9s %9s %9s %9s %9s %7s %7s %9s %9s\n", "links", "NICs", "measured",
+              "links", "links/seen", "measured", "links", "links/seen", "seen", "links", "one",
+              "spread");
   for (const Case& each : kCases) Compare(each, settings);
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "bench/emulated_world.h"
 #include "bench/plan_timeline.h"
+#include "weft/plan_evaluator.h"
 
 namespace weft::bench {
 
@@ -26,7 +27,9 @@ class Traffic {
     world_.OnAll([&](int, EmulatedRank& rank) { Commit(rank, options); });
     TimelineOptions timeline;
     timeline.topology = options.topology;
-    by_links_ = TimelineOf(world_.ranks()[0].runtime->plan(), timeline).delivered[0];
+    const Plan& plan = world_.ranks()[0].runtime->plan();
+    by_links_ = TimelineOf(plan, timeline).delivered[0];
+    predicted_ = EvaluatePlan(plan, CostModel(options.topology, OnlyProducts(0)))->step_seconds;
     (void)Step();
   }
 
@@ -40,6 +43,8 @@ class Traffic {
   }
   // What the emulated links alone take of it.
   double by_links() const { return by_links_; }
+  // What EvaluatePlan() says, whose links are shared fairly.
+  double predicted() const { return predicted_; }
 
  private:
   static constexpr std::size_t kElements = std::size_t{kTrafficSide} * kTrafficSide;
@@ -90,6 +95,7 @@ class Traffic {
   EmulatedWorld world_;
   std::vector<double> seconds_;
   double by_links_ = 0;
+  double predicted_ = 0;
 };
 
 }  // namespace weft::bench

@@ -1,5 +1,6 @@
 # weft_library(NAME SRCS ... DEPS ...): the target weft_NAME, alias weft::NAME, for one folder.
-# weft_test(NAME SRCS ... DEPS ... LABELS ...): one test program, its cases known to CTest.
+# weft_test(NAME SRCS ... DEPS ... LABELS ... ENVIRONMENT ... FILTER F): one test program, its cases
+# (those of gtest's filter F) known to CTest.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -18,18 +19,23 @@ if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(weft_flags INTERFACE)
-target_compile_options(weft_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+# nvcc has flags of its own: what follows is for C++ files.
+set(WEFT_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
   -Wno-missing-field-initializers)  # designated initializers leave out what has a default
 if(WEFT_WERROR)
-  target_compile_options(weft_flags INTERFACE -Werror)
+  list(APPEND WEFT_WARNINGS -Werror)
+  target_compile_options(weft_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
+target_compile_options(weft_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${WEFT_WARNINGS}>")
 if(WEFT_SANITIZE STREQUAL "address")
   # gcc 12 sees uninitialized members in its own std::regex once it is instrumented.
-  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer
+  set(WEFT_SANITIZER_FLAGS -fsanitize=address,undefined -fno-omit-frame-pointer
     -fno-sanitize-recover=undefined -Wno-maybe-uninitialized)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${WEFT_SANITIZER_FLAGS}>")
   add_link_options(-fsanitize=address,undefined)
 elseif(WEFT_SANITIZE STREQUAL "thread")
-  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  set(WEFT_SANITIZER_FLAGS -fsanitize=thread -fno-omit-frame-pointer)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${WEFT_SANITIZER_FLAGS}>")
   add_link_options(-fsanitize=thread)
 elseif(WEFT_SANITIZE)
   message(FATAL_ERROR "WEFT_SANITIZE must be empty, address or thread, not ${WEFT_SANITIZE}")
@@ -48,7 +54,7 @@ function(weft_library NAME)
 endfunction()
 
 function(weft_test NAME)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;FILTER" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -57,8 +63,22 @@ function(weft_test NAME)
   target_compile_options(${NAME} PRIVATE -O1)
   target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${NAME} PRIVATE weft_flags weft_test_main ${ARG_DEPS})
+  set(properties TIMEOUT ${ARG_TIMEOUT})
+  foreach(property LABELS ENVIRONMENT)
+    if(ARG_${property})
+      list(APPEND properties ${property} "${ARG_${property}}")
+    endif()
+  endforeach()
   gtest_discover_tests(${NAME}
     TEST_PREFIX ${NAME}.
+    TEST_FILTER "${ARG_FILTER}"
     DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    PROPERTIES ${properties})
+endfunction()
+
+# weft_finds_libraries_in(TARGET FOLDER): what it opens by name is looked for there.
+function(weft_finds_libraries_in TARGET FOLDER)
+  set_target_properties(${TARGET} PROPERTIES BUILD_RPATH ${FOLDER})
+  # Sanitizers call dlopen from their own library, for which a RUNPATH of the program does not count.
+  target_link_options(${TARGET} PRIVATE -Wl,--disable-new-dtags)
 endfunction()

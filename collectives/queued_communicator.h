@@ -1,4 +1,4 @@
-// The Communicator of every transport: checks arguments and enqueues the operation.
+// The Communicator of transports whose operations run on the host: a stream's worker does them.
 #pragma once
 
 #include <memory>

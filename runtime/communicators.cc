@@ -1,28 +1,41 @@
 #include "runtime/communicators.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
+#include <span>
 
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
+#include "runtime/messages.h"
 
 namespace weft::runtime {
+namespace {
+
+constexpr int kAllRanks = -1;
+// Enough for what ranks tell each other where nothing is wrong.
+constexpr std::size_t kRoom = std::size_t{1} << 16;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicators>> Communicators::Create(const std::string& prefix,
                                                                      Device& device,
                                                                      Transport& transport) {
-  std::unique_ptr<Communicators> result(new Communicators(prefix, transport));
+  std::unique_ptr<Communicators> result(new Communicators(prefix, device, transport));
   result->stream_ = device.CreateStream(prefix + " control");
   if (transport.size() > 1) {
     std::vector<int> ranks(transport.size());
     std::iota(ranks.begin(), ranks.end(), 0);
-    WEFT_ASSIGN_OR_RETURN(result->world_,
-                          transport.CreateCommunicator(absl::StrCat(prefix, " world"), ranks));
+    const std::string name = absl::StrCat(prefix, " world");
+    const base::Range range(base::Category::kPlan, base::Register(name), transport.size());
+    WEFT_ASSIGN_OR_RETURN(result->world_, transport.CreateCommunicator(name, ranks));
   }
   return result;
 }
 
 absl::Status Communicators::CreateFor(const Plan& plan) {
+  const base::Range range(kConnect, transport_.size());
   std::vector<bool> carries(plan.groups.size(), false);
   for (const Op& op : plan.ops) {
     if (IsCollective(op.kind)) carries[op.group] = true;
@@ -37,9 +50,10 @@ absl::Status Communicators::CreateFor(const Plan& plan) {
       by_group_[i] = world_.get();
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(
-        auto communicator,
-        transport_.CreateCommunicator(absl::StrCat(prefix_, " ", group.PartName(part)), ranks));
+    const std::string name = absl::StrCat(prefix_, " ", group.PartName(part));
+    const base::Range created(base::Category::kPlan, base::Register(name),
+                              static_cast<std::int64_t>(ranks.size()));
+    WEFT_ASSIGN_OR_RETURN(auto communicator, transport_.CreateCommunicator(name, ranks));
     by_group_[i] = communicator.get();
     owned_.push_back(std::move(communicator));
     WEFT_RETURN_IF_ERROR(by_group_[i]->Barrier(*stream_, {"", "warm-up"}));
@@ -50,62 +64,69 @@ absl::Status Communicators::CreateFor(const Plan& plan) {
 
 absl::Status Communicators::Finish() {
   absl::Status status = stream_->Synchronize(absl::InfiniteDuration());
-  if (status.ok()) return status;
+  if (status.ok() && !transport_.ended()) return status;
   const absl::Status root = transport_.failure();
   return root.ok() ? status : root;
+}
+
+absl::StatusOr<std::vector<std::byte>> Communicators::Exchange(
+    absl::Span<const std::byte> own, const std::vector<std::int64_t>& bytes, int root,
+    std::string_view stage) {
+  const std::size_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  const std::size_t received = root < 0 || root == world_->rank() ? total : 0;
+  if (room_ == nullptr || room_->bytes() < own.size() + received) {
+    WEFT_ASSIGN_OR_RETURN(room_, device_.AllocateHost(std::max(kRoom, own.size() + received)));
+  }
+  auto* const recv = room_->as<std::byte>();
+  std::byte* const send = recv + received;
+  std::copy(own.begin(), own.end(), send);
+  const OpTag tag{"", stage};
+  WEFT_RETURN_IF_ERROR(root < 0 ? world_->AllGatherV(*stream_, send, recv, bytes, tag)
+                                : world_->GatherV(*stream_, send, recv, bytes, root, tag));
+  WEFT_RETURN_IF_ERROR(Finish());
+  return std::vector<std::byte>(recv, recv + received);
 }
 
 absl::StatusOr<std::vector<std::int64_t>> Communicators::ExchangeNumbers(
     const std::vector<std::int64_t>& numbers, std::string_view stage) {
   if (world_ == nullptr) return numbers;
-  const int size = world_->size();
-  const std::vector<std::int64_t> bytes(size, numbers.size() * sizeof(std::int64_t));
-  std::vector<std::int64_t> all(size * numbers.size());
-  WEFT_RETURN_IF_ERROR(
-      world_->AllGatherV(*stream_, numbers.data(), all.data(), bytes, {"", stage}));
-  WEFT_RETURN_IF_ERROR(Finish());
-  return all;
+  const auto own = std::as_bytes(std::span(numbers));
+  const std::vector<std::int64_t> bytes(world_->size(), static_cast<std::int64_t>(own.size()));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::byte> all,
+                        Exchange({own.data(), own.size()}, bytes, kAllRanks, stage));
+  std::vector<std::int64_t> result(all.size() / sizeof(std::int64_t));
+  if (!all.empty()) std::memcpy(result.data(), all.data(), all.size());
+  return result;
 }
 
-namespace {
-
-std::vector<std::string> Split(const std::string& all, const std::vector<std::int64_t>& bytes) {
+absl::StatusOr<std::vector<std::string>> Communicators::CollectText(const std::string& text,
+                                                                    int root,
+                                                                    std::string_view stage) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> bytes,
+                        ExchangeNumbers({static_cast<std::int64_t>(text.size())}, stage));
+  const auto own = std::as_bytes(std::span(text));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::byte> all,
+                        Exchange({own.data(), own.size()}, bytes, root, stage));
   std::vector<std::string> texts;
-  std::size_t begin = 0;
-  for (const std::int64_t length : bytes) {
-    texts.push_back(all.substr(begin, length));
-    begin += length;
+  const auto* next = reinterpret_cast<const char*>(all.data());
+  for (std::size_t rank = 0; !all.empty() && rank < bytes.size(); ++rank) {
+    texts.emplace_back(next, bytes[rank]);
+    next += bytes[rank];
   }
+  if (texts.empty() && root < 0) texts.resize(bytes.size());
   return texts;
 }
-
-std::string Room(const std::vector<std::int64_t>& bytes) {
-  return std::string(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), '\0');
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::string>> Communicators::ExchangeText(const std::string& text,
                                                                      std::string_view stage) {
   if (world_ == nullptr) return std::vector<std::string>{text};
-  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> bytes,
-                        ExchangeNumbers({static_cast<std::int64_t>(text.size())}, stage));
-  std::string all = Room(bytes);
-  WEFT_RETURN_IF_ERROR(world_->AllGatherV(*stream_, text.data(), all.data(), bytes, {"", stage}));
-  WEFT_RETURN_IF_ERROR(Finish());
-  return Split(all, bytes);
+  return CollectText(text, kAllRanks, stage);
 }
 
 absl::StatusOr<std::vector<std::string>> Communicators::GatherText(const std::string& text,
                                                                    std::string_view stage) {
   if (world_ == nullptr) return std::vector<std::string>{text};
-  WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> bytes,
-                        ExchangeNumbers({static_cast<std::int64_t>(text.size())}, stage));
-  const bool root = world_->rank() == 0;
-  std::string all = root ? Room(bytes) : "";
-  WEFT_RETURN_IF_ERROR(world_->GatherV(*stream_, text.data(), all.data(), bytes, 0, {"", stage}));
-  WEFT_RETURN_IF_ERROR(Finish());
-  return root ? Split(all, bytes) : std::vector<std::string>{};
+  return CollectText(text, /*root=*/0, stage);
 }
 
 absl::Status Communicators::Barrier(std::string_view stage) {

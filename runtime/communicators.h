@@ -1,6 +1,7 @@
 // The communicators of a plan's groups, and the exchanges that Commit() and reports need.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "weft/communicator.h"
 #include "weft/device.h"
 #include "weft/plan.h"
@@ -44,15 +46,25 @@ class Communicators {
       const std::vector<std::int64_t>& numbers, std::string_view stage);
 
  private:
-  Communicators(std::string prefix, Transport& transport)
-      : prefix_(std::move(prefix)), transport_(transport) {}
+  Communicators(std::string prefix, Device& device, Transport& transport)
+      : prefix_(std::move(prefix)), device_(device), transport_(transport) {}
 
   absl::Status Finish();
+  // Every rank's bytes in rank order; empty where this rank is not `root`, unless that is negative.
+  absl::StatusOr<std::vector<std::byte>> Exchange(absl::Span<const std::byte> own,
+                                                  const std::vector<std::int64_t>& bytes, int root,
+                                                  std::string_view stage);
+  absl::StatusOr<std::vector<std::string>> CollectText(const std::string& text, int root,
+                                                       std::string_view stage);
 
   const std::string prefix_;
+  Device& device_;
   Transport& transport_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Stream> stream_;
+  // Page-locked, so that a rank without device memory can still say so; kept, since page-locking
+  // waits for the device.
+  std::unique_ptr<Buffer> room_;
   std::vector<std::unique_ptr<Communicator>> owned_;
   std::vector<Communicator*> by_group_;
 };

@@ -8,7 +8,9 @@
 #include "base/deadline.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "runtime/messages.h"
 #include "runtime/op_text.h"
+#include "scheduler/dependencies.h"
 #include "scheduler/slots.h"
 
 namespace weft::runtime {
@@ -25,9 +27,10 @@ Executor::Executor(const Context& context) : context_(context) {
   }
   caller_event_ = context_.device.CreateEvent();
   BuildLocalOps();
+  MapStages();
+  BuildWaits();
   BuildUses();
   if (!uses_.empty()) ends_ = context_.device.CreateStream("weft ends of uses");
-  MapStages();
   stream_ops_ = ops_.size() - lanes_[static_cast<int>(Lane::kCaller)].size();
   remaining_ = {stream_ops_, stream_ops_};
   running_.fill(-1);
@@ -39,6 +42,10 @@ Executor::~Executor() {
   AbortStreams(cause);
   // What still runs may abort the other streams, so none goes before all are empty.
   for (auto& stream : streams_) (void)stream->Synchronize(absl::InfiniteDuration());
+}
+
+absl::Status Executor::Prepare() {
+  return context_.device.math().Prepare(stream_of(Lane::kCompute));
 }
 
 void Executor::BuildLocalOps() {
@@ -57,6 +64,10 @@ void Executor::BuildLocalOps() {
       ops_.push_back(std::move(local));
     }
   }
+  int collectives = 0;
+  for (const int index : local_of) {
+    if (index >= 0 && IsCollective(OpOf(ops_[index]).kind)) ops_[index].collective = collectives++;
+  }
   const auto other_lanes = [&](const std::vector<std::int32_t>& ids, Lane lane) {
     std::vector<int> result;
     for (const std::int32_t id : ids) {
@@ -64,13 +75,19 @@ void Executor::BuildLocalOps() {
     }
     return result;
   };
+  const auto needed = scheduler::PredecessorsOn(plan, context_.rank);
+  const auto extend = [](std::vector<int>& ops, const std::vector<int>& more) {
+    ops.insert(ops.end(), more.begin(), more.end());
+  };
   for (const PlanMatrix& matrix : plan.matrices) {
     matrices_.emplace_back().gradient_readers.resize(scheduler::ReducingPasses(plan, matrix));
   }
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const Op& op = OpOf(ops_[i]);
-    ops_[i].after = other_lanes(op.after, op.lane);
-    ops_[i].after_previous = other_lanes(op.after_previous, op.lane);
+    ops_[i].listed = other_lanes(op.after, op.lane);
+    LocalOp& waiting = WaitingFor(static_cast<int>(i));
+    extend(waiting.after, other_lanes(needed[ops_[i].id].after, op.lane));
+    extend(waiting.after_previous, other_lanes(needed[ops_[i].id].after_previous, op.lane));
     if (op.source == Slot::kGradient) {
       for (const std::int32_t m : MatricesOf(ops_[i])) {
         matrices_[m].gradient_readers[ReducesEachPass(m) ? op.pass : 0].push_back(
@@ -91,15 +108,27 @@ void Executor::BuildLocalOps() {
   }
 }
 
+// A stage is one event: its op also waits for the matrix's earlier ops on other lanes. On a rank
+// that only sends nothing else orders them.
+void Executor::JoinLanes(int last, const std::vector<int>& ops) {
+  LocalOp& waiting = WaitingFor(last);
+  for (const int op : ops) {
+    if (OpOf(ops_[op]).lane == OpOf(waiting).lane || ops_[op].id >= waiting.id) continue;
+    waiting.after.push_back(op);
+  }
+}
+
 void Executor::MapStages() {
   std::vector<std::array<int, kStageCount>> last(matrices_.size());
   for (auto& stages : last) stages.fill(-1);
+  std::vector<std::vector<int>> ops_of(matrices_.size());
   int verdict = -1;
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const Op& op = OpOf(ops_[i]);
     if (op.kind == OpKind::kVerdict) verdict = static_cast<int>(i);
     if (op.trigger == Trigger::kNeeded) continue;  // of no job
     for (const std::int32_t m : MatricesOf(ops_[i])) {
+      ops_of[m].push_back(static_cast<int>(i));
       int& known = last[m][static_cast<int>(op.stage)];
       if (known < 0 || ops_[known].id < ops_[i].id) known = static_cast<int>(i);
     }
@@ -120,6 +149,7 @@ void Executor::MapStages() {
     for (int stage = 1; stage < kStageCount; ++stage) {
       ops_[last[m][stage]].completes.emplace_back(static_cast<std::int32_t>(m),
                                                   static_cast<Stage>(stage));
+      JoinLanes(last[m][stage], ops_of[m]);
     }
     matrices_[m].last_op = last[m][kStageCount - 1];
     ops_[matrices_[m].last_op].delivers = true;
@@ -131,7 +161,7 @@ void Executor::Announce(std::int32_t matrix, std::shared_ptr<JobState> job, doub
   MatrixState& state = matrices_[matrix];
   state.job = std::move(job);
   if (!ReducesEachPass(matrix)) state.submitted = context_.plan.limits.passes;
-  arguments_[matrix] = {lr, weight_decay, context_.verdict.control(step_, matrix),
+  arguments_[matrix] = {lr, weight_decay, context_.verdict.control(matrix),
                         context_.verdict.norm(matrix)};
   context_.decisions.Add({context_.device.clock().Now(), step_, Decision::What::kSubmitted, -1,
                           matrix, Lane::kCompute, 0});
@@ -148,8 +178,9 @@ bool Executor::Ready(const LocalOp& local) const {
       if (matrices_[m].submitted <= op.pass) return false;
     }
   }
-  return std::all_of(local.after.begin(), local.after.end(),
-                     [&](int before) { return ops_[before].issued_step == step_; });
+  const auto issued = [&](int before) { return ops_[before].issued_step == step_; };
+  return std::all_of(local.listed.begin(), local.listed.end(), issued) &&
+         std::all_of(local.after.begin(), local.after.end(), issued);
 }
 
 int Executor::CountTogether(int lane) const {
@@ -166,11 +197,14 @@ void Executor::IssueReady() {
       while (cursor < lanes_[lane].size()) {
         const int count = CountTogether(lane);
         const auto first = lanes_[lane].begin() + static_cast<std::ptrdiff_t>(cursor);
+        const int collective = ops_[*first].collective;
         const bool ready =
+            (collective < 0 || collective == next_collective_) &&
             std::all_of(first, first + count, [&](int index) { return Ready(ops_[index]); });
         if (!ready) break;
         Issue(*first, count);
         cursor += count;
+        if (collective >= 0) next_collective_ += count;
         progress = true;
       }
     }
@@ -179,38 +213,28 @@ void Executor::IssueReady() {
 }
 
 void Executor::Issue(int index, int count) {
-  // All of them wait before one begins: what has begun is in the transport's hands, and timed.
-  for (int i = index; i < index + count; ++i) EnqueueWaits(i);
+  EnqueueWaits(index);
+  // To a tool as in a trace, the first one's range holds the other's.
+  const base::Range first(context_.annotations.of(ops_[index].id), step_);
+  const base::Range second(count > 1 ? context_.annotations.of(ops_[index + 1].id) : nullptr,
+                           step_);
+  const Annotations::Attribution attribution(context_.annotations, ops_[index].id, step_);
   for (int i = index; i < index + count; ++i) EnqueueBegin(i);
   StepArguments arguments;
   arguments.step = step_;
   arguments.matrices = arguments_;
-  arguments.verdict = context_.verdict.values(step_);
+  arguments.verdict = context_.verdict.values();
   arguments.verdict_count = context_.verdict.value_count();
   absl::InlinedVector<std::int32_t, 2> ids;
   for (int i = index; i < index + count; ++i) ids.push_back(ops_[i].id);
   const Op& op = OpOf(ops_[index]);
-  if (const absl::Status status = context_.issuer.Issue(ids, stream_of(op.lane), arguments);
-      !status.ok()) {
-    (void)Fail(InContext(op, step_, status));
-  }
+  FailIfNot(op, context_.issuer.Issue(ids, stream_of(op.lane), arguments));
   // The first one's time holds the others', as spans of a trace must.
   for (int i = index + count - 1; i >= index; --i) EnqueueEnd(i);
 }
 
-void Executor::EnqueueWaits(int index) {
-  const LocalOp& local = ops_[index];
-  const Op& op = OpOf(local);
-  Stream& stream = stream_of(op.lane);
-  const int parity = Parity(step_);
-  for (const int before : local.after) stream.Wait(*ops_[before].event[parity]);
-  for (const int before : local.after_previous) stream.Wait(*ops_[before].event[1 - parity]);
-  if (op.source == Slot::kGradient) {
-    for (const std::int32_t m : MatricesOf(local)) {
-      if (matrices_[m].staged_in_stream) stream.Wait(*matrices_[m].staged);
-    }
-  }
-  if (op.target == Slot::kWeight && caller_waits_) stream.Wait(*caller_event_);
+void Executor::FailIfNot(const Op& op, const absl::Status& status) {
+  if (!status.ok()) (void)Fail(InContext(op, step_, status));
 }
 
 void Executor::EnqueueBegin(int index) {
@@ -221,12 +245,7 @@ void Executor::EnqueueBegin(int index) {
   const std::int64_t step = step_;
   stream.EnqueueAlways([this, index, step](const absl::Status&) { Started(index, step); });
   stream.RecordTime(&local.begin[Parity(step)]);
-  if (op.kind == OpKind::kVerdict) {
-    stream.Enqueue([this, step] {
-      context_.verdict.Tally(step);
-      return absl::OkStatus();
-    });
-  }
+  if (op.kind == OpKind::kVerdict) FailIfNot(op, context_.verdict.EnqueueTally(stream, step));
 }
 
 void Executor::EnqueueEnd(int index) {
@@ -235,12 +254,7 @@ void Executor::EnqueueEnd(int index) {
   Stream& stream = stream_of(op.lane);
   const int parity = Parity(step_);
   const std::int64_t step = step_;
-  if (op.kind == OpKind::kVerdict) {
-    stream.Enqueue([this, step] {
-      context_.recorder.AddOutcome(step, context_.verdict.Evaluate(step));
-      return absl::OkStatus();
-    });
-  }
+  if (op.kind == OpKind::kVerdict) FailIfNot(op, context_.verdict.EnqueueDecision(stream, step));
   if (op.lane == Lane::kCompute) {
     // Before the record hands the bare error on to other lanes, whose members would tell it.
     stream.EnqueueAlways([this, index, step](const absl::Status& status) {
@@ -265,7 +279,9 @@ void Executor::Close(Stream* caller) {
   if (caller != nullptr) {
     caller->Record(*caller_event_);
     // Uses that are still held end with what the caller has enqueued.
-    if (!uses_.empty()) ends_->Wait(*caller_event_);
+    const bool held = std::any_of(uses_.begin(), uses_.begin() + awaited_uses_,
+                                  [&](const LocalUse& use) { return use.skipped && !Ended(use); });
+    if (held) ends_->Wait(*caller_event_);
   }
   needed_ = static_cast<std::int32_t>(uses_.size()) - 1;
   ClearMissing();
@@ -276,16 +292,11 @@ void Executor::Close(Stream* caller) {
   })) << "a validated plan can always be issued";
   ++step_;
   cursor_ = {};
+  next_collective_ = 0;
   closed_ = false;
   needed_ = -1;
-  last_use_op_ = -1;
   for (LocalUse& use : uses_) use.skipped = false;
   for (MatrixState& state : matrices_) state.submitted = 0;
-}
-
-void Executor::WaitDelivered(std::int32_t matrix, Stream& stream) {
-  const LocalOp& local = ops_[matrices_[matrix].last_op];
-  stream.Wait(*local.event[Parity(step_ - 1)]);
 }
 
 void Executor::LogDecision(Decision::What what, std::int64_t step, const LocalOp& local) {
@@ -311,10 +322,14 @@ void Executor::Finished(int index, std::int64_t step, const Jobs& jobs, absl::St
   const LocalOp& local = ops_[index];
   const Op& op = OpOf(local);
   const int parity = Parity(step);
+  if (status.ok() && context_.transport.ended()) status = context_.transport.failure();
   LogDecision(status.ok() ? Decision::What::kFinished : Decision::What::kFailed, step, local);
   if (!status.ok()) {
     status = Fail(status);
   } else {
+    if (op.kind == OpKind::kVerdict) {
+      context_.recorder.AddOutcome(step, context_.verdict.outcome(step));
+    }
     const bool judged = op.trigger == Trigger::kStepClosed;
     const absl::Status outcome = judged ? context_.verdict.status(step) : absl::OkStatus();
     const Nanos end = local.end[parity];
@@ -423,6 +438,7 @@ void Executor::Drain() {
 
 absl::Status Executor::WaitForStep(std::int64_t step) {
   Clock& clock = context_.device.clock();
+  const base::Range range(kWaitForStep, step);
   const Nanos begin = clock.Now();
   WEFT_RETURN_IF_ERROR(Await([&] { return absl::StrCat("step ", step); },
                              [&]() -> std::optional<absl::Status> {
@@ -457,6 +473,7 @@ absl::Status Executor::Fail(const absl::Status& cause) {
     if (!failure_.ok()) return failure_;
     failing_ = true;
   }
+  const base::Range range(kFailure, context_.rank);
   absl::Status root = context_.transport.failure();
   if (root.ok()) root = cause;
   context_.transport.Abort(root);

@@ -9,29 +9,34 @@
 
 namespace weft::runtime {
 
+void* Executor::GradientSlot(std::int32_t matrix) const {
+  if (matrices_[matrix].gradient_bytes == 0) return nullptr;
+  return context_.memory.slot(matrix, Slot::kGradient);
+}
+
 absl::Status Executor::AddGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
   MatrixState& state = matrices_[matrix];
-  void* slot = context_.memory.slot(matrix, Slot::kGradient);
+  void* slot = GradientSlot(matrix);
   if (slot == nullptr) return absl::OkStatus();
   const DType dtype = context_.plan.matrices[matrix].dtype;
   const auto count = static_cast<std::int64_t>(state.gradient_bytes / SizeOf(dtype));
   if (ready != nullptr) staging_->Wait(*ready);
   WEFT_RETURN_IF_ERROR(context_.device.math().Add(*staging_, count, gradient, slot, dtype));
   staging_->Record(*state.staged);
-  state.staged_in_stream = true;
+  state.staged_at = ++staged_;
   if (ready != nullptr) return absl::OkStatus();
   return AwaitEvent(*state.staged, "gradient", matrix);
 }
 
 Executor::Readers Executor::LastReaders(const MatrixState& state) const {
-  if (state.submitted == 0) return {state.gradient_readers.back(), Parity(step_ - 1)};
-  return {state.gradient_readers[state.submitted - 1], Parity(step_)};
+  if (state.submitted == 0) return {state.gradient_readers.back(), step_ - 1};
+  return {state.gradient_readers[state.submitted - 1], step_};
 }
 
 absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
   MatrixState& state = matrices_[matrix];
-  void* slot = context_.memory.slot(matrix, Slot::kGradient);
-  state.staged_in_stream = false;
+  void* slot = GradientSlot(matrix);
+  state.staged_at = 0;
   if (slot == nullptr) return absl::OkStatus();
   if (gradient == nullptr || ready != nullptr) {
     StageGradient(matrix, gradient, ready);
@@ -39,17 +44,18 @@ absl::Status Executor::TakeGradient(std::int32_t matrix, const void* gradient, c
   }
   const Readers readers = LastReaders(state);
   for (const int reader : readers.ops) {
-    WEFT_RETURN_IF_ERROR(AwaitEvent(*ops_[reader].event[readers.parity], "last reduction", matrix));
+    WEFT_RETURN_IF_ERROR(
+        AwaitEvent(*ops_[reader].event[Parity(readers.step)], "last reduction", matrix));
   }
   return context_.device.CopyNow(slot, gradient, state.gradient_bytes);
 }
 
 void Executor::StageGradient(std::int32_t matrix, const void* gradient, const Event* ready) {
   MatrixState& state = matrices_[matrix];
-  void* slot = context_.memory.slot(matrix, Slot::kGradient);
+  void* slot = GradientSlot(matrix);
   if (slot == nullptr) return;
   const Readers readers = LastReaders(state);
-  for (const int reader : readers.ops) staging_->Wait(*ops_[reader].event[readers.parity]);
+  for (const int reader : readers.ops) StagingWaitsFor(reader, readers.step);
   if (ready != nullptr) staging_->Wait(*ready);
   if (gradient != nullptr) {
     context_.device.Copy(*staging_, slot, gradient, state.gradient_bytes);
@@ -57,7 +63,7 @@ void Executor::StageGradient(std::int32_t matrix, const void* gradient, const Ev
     context_.device.Clear(*staging_, slot, state.gradient_bytes);
   }
   staging_->Record(*state.staged);
-  state.staged_in_stream = true;
+  state.staged_at = ++staged_;
 }
 
 absl::Status Executor::CheckGradientsOf(int pass) const {

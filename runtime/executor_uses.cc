@@ -1,8 +1,8 @@
 // The executor's part in the uses of owned weights: the caller's lane, which belongs to the
 // trainer's streams.
 #include <algorithm>
-#include <array>
-#include <iterator>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -19,34 +19,52 @@ void Executor::BuildUses() {
   for (const int index : lanes_[static_cast<int>(Lane::kCaller)]) {
     uses_[OpOf(ops_[index]).use].ops.push_back(index);
   }
-  constexpr auto kNone = std::array<int, kStreamLanes>{-1, -1, -1};
-  std::array<int, kStreamLanes> last = kNone, last_previous = kNone;
-  const auto advance = [&](std::array<int, kStreamLanes>& known, const std::vector<int>& ops) {
-    for (const int op : ops) {
-      int& place = known[static_cast<int>(OpOf(ops_[op]).lane)];
-      place = std::max(place, op);
-    }
+  const auto extend = [](std::vector<int>& ops, const std::vector<int>& more) {
+    ops.insert(ops.end(), more.begin(), more.end());
   };
-  const auto listed = [](const std::array<int, kStreamLanes>& known) {
-    std::vector<int> ops;
-    std::copy_if(known.begin(), known.end(), std::back_inserter(ops),
-                 [](int op) { return op >= 0; });
-    return ops;
-  };
+  // To the plan a use comes after what the uses before it come after.
+  std::vector<int> listed;
   for (LocalUse& use : uses_) {
+    std::vector<int> after, after_previous;
     for (const int index : use.ops) {
-      advance(last, ops_[index].after);
-      advance(last_previous, ops_[index].after_previous);
+      extend(listed, ops_[index].listed);
+      extend(after, ops_[index].after);
+      extend(after_previous, ops_[index].after_previous);
     }
-    use.after = listed(last);
-    use.after_previous = listed(last_previous);
+    Frontier known_listed = {}, known = {}, known_previous = {};
+    use.listed = listed = NotIn(known_listed, std::move(listed));
+    use.after = NotIn(known, std::move(after));
+    for (const int op : use.after) scheduler::Merge(known_previous, ops_[op].known_previous);
+    use.after_previous = NotIn(known_previous, std::move(after_previous));
+  }
+  for (const LocalOp& local : ops_) {
+    for (const std::vector<int>* list : {&local.after, &local.after_previous}) {
+      for (const int before : *list) {
+        if (OpOf(ops_[before]).lane != Lane::kCaller) continue;
+        awaited_uses_ = std::max(awaited_uses_, OpOf(ops_[before]).use + 1);
+      }
+    }
+  }
+}
+
+bool Executor::unused() const {
+  return step_ == first_step_ && needed_ < 0 &&
+         std::all_of(cursor_.begin(), cursor_.end(), [](std::size_t next) { return next == 0; });
+}
+
+void Executor::StartAt(std::int64_t steps, absl::Span<const std::int64_t> last_gradient_steps) {
+  step_ = first_step_ = steps;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  completed_steps_ = steps;
+  for (std::size_t m = 0; m < counters_.size(); ++m) {
+    counters_[m].last_gradient_step = last_gradient_steps[m];
   }
 }
 
 absl::Status Executor::Need(std::int32_t use, Stream* stream) {
   needed_ = use;
   IssueReady();
-  for (const int before : uses_[use].after) {
+  for (const int before : uses_[use].listed) {
     if (ops_[before].issued_step == step_) continue;
     const Op& op = OpOf(ops_[before]);
     return absl::FailedPreconditionError(absl::StrCat(
@@ -72,12 +90,13 @@ absl::Status Executor::Need(std::int32_t use, Stream* stream) {
 
 void Executor::EndUse(std::int32_t use, Stream& stream) {
   const int parity = Parity(step_);
-  // The plan takes the caller's lane for a queue, whatever streams the trainer uses.
-  if (last_use_op_ >= 0) stream.Wait(*ops_[last_use_op_].event[parity]);
+  const bool awaited = use < awaited_uses_;
+  // Ends are in the plan's order, whatever streams the trainer uses, and through all steps.
+  if (awaited && last_use_end_ != nullptr) stream.Wait(*last_use_end_);
   for (const int index : uses_[use].ops) {
     stream.Record(*ops_[index].event[parity]);
     ops_[index].issued_step = step_;
-    last_use_op_ = index;
+    if (awaited) last_use_end_ = ops_[index].event[parity].get();
   }
 }
 
@@ -88,19 +107,19 @@ void Executor::Release(std::int32_t use, Stream* stream) {
 
 void Executor::Skip(std::int32_t use) { uses_[use].skipped = true; }
 
+bool Executor::Ended(const LocalUse& use) const {
+  return use.ops.empty() || ops_[use.ops[0]].issued_step == step_;
+}
+
 bool Executor::EndSkippedUses() {
   bool progress = false;
   for (std::size_t u = 0; u < uses_.size(); ++u) {
     const LocalUse& use = uses_[u];
-    if (use.ops.empty() || ops_[use.ops[0]].issued_step == step_) continue;
-    const bool ready = use.skipped && std::all_of(use.after.begin(), use.after.end(), [&](int op) {
-                         return ops_[op].issued_step == step_;
-                       });
+    if (Ended(use)) continue;
+    const bool ready =
+        use.skipped && std::all_of(use.listed.begin(), use.listed.end(),
+                                   [&](int op) { return ops_[op].issued_step == step_; });
     if (!ready) break;
-    for (const int before : use.after) ends_->Wait(*ops_[before].event[Parity(step_)]);
-    for (const int before : use.after_previous) {
-      ends_->Wait(*ops_[before].event[1 - Parity(step_)]);
-    }
     EndUse(static_cast<std::int32_t>(u), *ends_);
     progress = true;
   }

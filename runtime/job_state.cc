@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
 #include "base/string_view.h"
+#include "runtime/messages.h"
 #include "weft/job.h"
 
 namespace weft::runtime {
@@ -48,6 +49,7 @@ void JobState::MarkReached(Stage stage, const absl::Status& status) {
       if (!next.arrived) break;
       next.done = true;
     }
+    if (stages_.back().done) lifetime_.End();
     changed_.notify_all();
   }
   Tell();
@@ -101,6 +103,7 @@ absl::Status JobState::WaitOn(Stream& stream, Stage stage) const {
 }
 
 absl::Status JobState::Wait(Stage stage, absl::Duration timeout) const {
+  const base::Range range(kWaitForJob, step_);
   const Nanos begin = clock_.Now();
   const Nanos deadline = base::DeadlineAfter(clock_, timeout);
   std::unique_lock<std::mutex> lock(mutex_);

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/annotate.h"
 #include "weft/clock.h"
 #include "weft/completion_queue.h"
 #include "weft/event.h"
@@ -27,13 +28,15 @@ using WaitListener = std::function<void(std::int64_t step, Nanos begin, Nanos en
 // Thread-safe: issued to from the caller's thread, completed from lane threads.
 class JobState {
  public:
+  // `label` is the matrix's name to a tool.
   JobState(std::string matrix, MatrixId id, std::int64_t step, Clock& clock,
-           CompletionQueue* completions)
+           CompletionQueue* completions, base::Label label)
       : matrix_(std::move(matrix)),
         id_(id),
         step_(step),
         clock_(clock),
-        completions_(completions) {}
+        completions_(completions),
+        lifetime_(base::Category::kJob, label, step) {}
 
   const std::string& matrix() const { return matrix_; }
   std::int64_t step() const { return step_; }
@@ -76,6 +79,7 @@ class JobState {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::array<StageState, kStageCount> stages_;
+  base::LongRange lifetime_;
   bool telling_ = false;  // a thread is in Tell(), which tells what the others complete too
   WaitListener wait_listener_;
 };

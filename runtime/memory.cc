@@ -5,9 +5,6 @@
 #include "weft/plan_cost.h"
 
 namespace weft::runtime {
-namespace {
-
-// Rows of `m`, a matrix of `op`, that its rule's state covers on `rank`.
 std::int64_t StateRows(const Plan& plan, const Op& op, std::int32_t m, int rank) {
   switch (op.kind) {
     case OpKind::kMomentum:
@@ -19,8 +16,6 @@ std::int64_t StateRows(const Plan& plan, const Op& op, std::int32_t m, int rank)
       return 0;
   }
 }
-
-}  // namespace
 
 // A bucket's weights lie side by side, as they travel.
 absl::Status Memory::KeepWeights(Device& device, const Plan& plan,

@@ -16,6 +16,9 @@
 
 namespace weft::runtime {
 
+// Rows of `m`, a matrix of `op`, that its rule's state covers on `rank`; 0 for ops that keep none.
+std::int64_t StateRows(const Plan& plan, const Op& op, std::int32_t m, int rank);
+
 class Memory {
  public:
   // Allocates what BuffersOfRank() says, and state where a rule runs, cleared. ResourceExhausted
@@ -35,7 +38,7 @@ class Memory {
   // fp32, empty where this rank runs no rule for the matrix.
   absl::Span<float> state(std::int32_t matrix) const { return states_[matrix]; }
   // Steps applied so far by an AdamW rule; device memory, one per matrix.
-  std::int64_t* applied_steps(std::int32_t matrix) const {
+  std::int64_t* applied_steps(std::int32_t matrix = 0) const {
     return applied_steps_->as<std::int64_t>() + matrix;
   }
 

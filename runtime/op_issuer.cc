@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "runtime/messages.h"
 #include "scheduler/buffers.h"
 #include "weft/update.h"
 
@@ -62,6 +63,7 @@ absl::Status OpIssuer::PrepareKernels() {
 }
 
 absl::Status OpIssuer::WarmUp() {
+  const base::Range range(kWarmUp, plan_.topology.grid.size());
   const std::unique_ptr<Stream> stream = device_.CreateStream("weft warm-up");
   std::set<const BlockRuns*> done;
   for (const std::int32_t id : plan_.lanes[rank_][static_cast<int>(Lane::kCompute)]) {
@@ -90,6 +92,7 @@ void OpIssuer::PrepareExtents() {
         extent.per_member = PerMember(op, op.source, width);
       } else if (op.kind == OpKind::kScatter) {
         extent.per_member = PerMember(op, op.target, width);
+        extent.begin = BytesBefore(op, extent.per_member, width);
       } else if (op.kind == OpKind::kReduceScatter) {
         extent.per_member = PerMember(op, op.target, 1);
       }
@@ -214,7 +217,8 @@ absl::Status OpIssuer::IssueCollective(const Op& op, const Extent& extent, Strea
     case OpKind::kGather:
       return communicator->GatherV(stream, source, target, extent.per_member, op.root, tag);
     case OpKind::kScatter:
-      return communicator->ScatterV(stream, source, target, extent.per_member, op.root, tag);
+      return communicator->ScatterV(stream, At(source, extent.begin), target, extent.per_member,
+                                    op.root, tag);
     default:
       return absl::InternalError("not a collective");
   }
@@ -238,9 +242,23 @@ OpIssuer::Rows OpIssuer::RowsOf(const Op& op, std::int32_t m) const {
 
 std::int64_t OpIssuer::FirstRow(std::int32_t m, std::int64_t rows) const {
   const PlanMatrix& matrix = plan_.matrices[m];
-  if (rows == matrix.rows) return 0;
-  return std::accumulate(matrix.shard_rows.begin(), matrix.shard_rows.begin() + rank_,
-                         std::int64_t{0});
+  return rows == matrix.rows ? 0 : RowsBefore(m, rank_);
+}
+
+// Of the whole matrix a node's rows may be scattered alone.
+std::int64_t OpIssuer::BytesBefore(const Op& op, const std::vector<std::int64_t>& scattered,
+                                   std::int64_t width) const {
+  const PlanMatrix& matrix = plan_.matrices[op.matrix];
+  const std::int64_t row_bytes = matrix.cols * width;
+  const std::int64_t source = SlotRows(plan_, op.matrix, op.source, rank_) * row_bytes;
+  if (source <= std::accumulate(scattered.begin(), scattered.end(), std::int64_t{0})) return 0;
+  const Group& group = plan_.groups[op.group];
+  return RowsBefore(op.matrix, group.parts[group.PartOf(rank_)][0]) * row_bytes;
+}
+
+std::int64_t OpIssuer::RowsBefore(std::int32_t m, int rank) const {
+  const std::vector<std::int64_t>& shards = plan_.matrices[m].shard_rows;
+  return std::accumulate(shards.begin(), shards.begin() + rank, std::int64_t{0});
 }
 
 const std::byte* OpIssuer::OwnRows(const Op& op, std::int32_t m) const {

@@ -73,6 +73,7 @@ class OpIssuer {
     // Split form: elements, and the same in bytes.
     std::vector<std::int64_t> per_member;
     std::vector<std::int64_t> part_bytes;
+    std::int64_t begin = 0;  // scatters: bytes before what is scattered, in the root's source
   };
 
   absl::Status PrepareKernels();
@@ -88,6 +89,9 @@ class OpIssuer {
 
   float GradientScale(std::int32_t m) const;
   Rows RowsOf(const Op& op, std::int32_t m) const;
+  std::int64_t BytesBefore(const Op& op, const std::vector<std::int64_t>& scattered,
+                           std::int64_t width) const;
+  std::int64_t RowsBefore(std::int32_t m, int rank) const;  // those of the ranks before it
   // The first row that this rank holds of a matrix of which it holds `rows`.
   std::int64_t FirstRow(std::int32_t m, std::int64_t rows) const;
   // Where the rows of `m` that `op` handles begin inside its source, which may hold more of them.

@@ -1,4 +1,4 @@
-// How messages and traces speak of an op.
+// How messages, traces and tools speak of an op.
 #pragma once
 
 #include <string>
@@ -19,6 +19,14 @@ inline std::string NamesOf(const Plan& plan, const Op& op) {
 // "the step" or "matrix 'w'".
 inline std::string SubjectOf(const Plan& plan, const Op& op) {
   return op.matrix < 0 ? "the step" : absl::StrCat("matrix ", NamesOf(plan, op));
+}
+
+// "w", "w and 3 more" or "step": as tools name it.
+inline std::string TitleOf(const Plan& plan, const Op& op) {
+  if (op.matrix < 0) return "step";
+  const std::size_t count = MatricesOf(plan, op).size();
+  const std::string& first = plan.matrices[op.matrix].name;
+  return count == 1 ? first : absl::StrCat(first, " and ", count - 1, " more");
 }
 
 }  // namespace weft::runtime

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "runtime/messages.h"
 #include "scheduler/owner_assignment.h"
 #include "weft/ownership.h"
 
@@ -60,6 +61,7 @@ absl::StatusOr<Solved> Unpack(const std::string& text, std::size_t matrices) {
 
 absl::StatusOr<Plan> BuildWithOwners(PlanRequest request, const RuntimeOptions& options,
                                      const Clock& clock, int rank, Communicators* communicators) {
+  const base::Range range(kBuildPlan, request.topology.grid.size());
   const auto agreed = [&](absl::StatusOr<Plan> plan) -> absl::StatusOr<Plan> {
     if (communicators != nullptr) {
       WEFT_RETURN_IF_ERROR(communicators->Agree(plan.status(), "plan"));
@@ -67,7 +69,8 @@ absl::StatusOr<Plan> BuildWithOwners(PlanRequest request, const RuntimeOptions& 
     return plan;
   };
   const bool owners_matter =
-      request.strategy == Strategy::kOwner && request.topology.grid.size() > 1;
+      (request.strategy == Strategy::kOwner || request.strategy == Strategy::kNodeLocal) &&
+      request.topology.grid.size() > 1;
   const bool given = !request.ownership.owners.empty();
   if (given || options.owner_solver == OwnerSolver::kHeuristic || !owners_matter) {
     return agreed(BuildPlan(request));

@@ -4,12 +4,14 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -151,7 +153,7 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   const auto names_something = [](auto value, auto last) {
     return static_cast<int>(value) >= 0 && value <= last;
   };
-  if (!names_something(options.strategy, Strategy::kOwner) ||
+  if (!names_something(options.strategy, Strategy::kNodeLocal) ||
       !names_something(options.missing_gradient, MissingGradient::kSkip) ||
       !names_something(options.non_finite, NonFinite::kSkipMatrix) ||
       !names_something(options.owner_solver, OwnerSolver::kMilp) ||
@@ -190,12 +192,30 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// Plans, traces and checkpoints have names as JSON.
+bool IsUtf8(const std::string& text) {
+  try {
+    (void)nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   if (spec.name.empty()) return absl::InvalidArgumentError("a matrix needs a name");
+  if (!IsUtf8(spec.name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the name of a matrix is not UTF-8: '", absl::CHexEscape(spec.name), "'"));
+  }
   if (spec.rows < 0 || spec.cols < 0) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is negative"));
   }
-  if (spec.dtype > DType::kBF16 || spec.layout > Layout::kOwned ||
+  if (!IsDType(spec.dtype) || spec.layout > Layout::kOwned ||
       spec.gradient > GradientKind::kReduced) {
     return Bad(spec, "its dtype, layout or gradient has a value that names nothing");
   }
@@ -458,6 +478,31 @@ absl::Status CompareManifests(const std::vector<std::string>& manifests) {
     }
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> RuleOptions(const MatrixSpec& spec) {
+  Fields fields;
+  Describe(spec.rule, fields);
+  std::erase_if(fields, [](const std::string& field) {
+    const std::string name = field.substr(0, field.find('='));
+    return name == "rule" || name == "lr" || name == "weight_decay" || name == "flops";
+  });
+  if (!spec.row_blocks.empty()) {
+    Add(fields, "row_blocks", List(spec.row_blocks, absl::AlphaNumFormatter()));
+  }
+  return fields;
+}
+
+double DefaultLr(const Rule& rule) {
+  if (const auto* muon = std::get_if<MuonOptions>(&rule)) return muon->lr;
+  if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) return adamw->lr;
+  return 0;
+}
+
+double DefaultWeightDecay(const Rule& rule) {
+  if (const auto* muon = std::get_if<MuonOptions>(&rule)) return muon->weight_decay;
+  if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) return adamw->weight_decay;
+  return 0;
 }
 
 }  // namespace weft::runtime

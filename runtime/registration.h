@@ -49,4 +49,12 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
 // first field that differs, with rank 0's and the first differing rank's value.
 absl::Status CompareManifests(const std::vector<std::string>& manifests);
 
+// What the results of a spec's rule depend on besides rates, "name=value" in the spelling of the
+// options.
+std::vector<std::string> RuleOptions(const MatrixSpec& spec);
+
+// What a job's rates are until it sets others.
+double DefaultLr(const Rule& rule);
+double DefaultWeightDecay(const Rule& rule);
+
 }  // namespace weft::runtime

@@ -12,141 +12,17 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "runtime/advice.h"
 #include "runtime/clock_offset.h"
-#include "runtime/communicators.h"
-#include "runtime/decision_log.h"
-#include "runtime/executor.h"
+#include "runtime/host_timer.h"
 #include "runtime/job_check.h"
-#include "runtime/job_state.h"
-#include "runtime/memory.h"
-#include "runtime/op_issuer.h"
+#include "runtime/messages.h"
 #include "runtime/owners.h"
-#include "runtime/passes.h"
-#include "runtime/registration.h"
-#include "runtime/step_recorder.h"
-#include "runtime/trace.h"
-#include "runtime/verdict.h"
+#include "runtime/runtime_impl.h"
 #include "weft/safetensors.h"
 
 namespace weft {
 namespace runtime {
-namespace {
-
-// Adds the caller's time in a scope to a step, less what it spent blocked.
-class HostTimer {
- public:
-  HostTimer(StepRecorder& recorder, const Clock& clock, std::int64_t step)
-      : recorder_(recorder), clock_(clock), step_(step), begin_(clock.Now()) {}
-  ~HostTimer() { recorder_.AddHostTime(step_, clock_.Now() - begin_ - blocked_); }
-  HostTimer(const HostTimer&) = delete;
-  HostTimer& operator=(const HostTimer&) = delete;
-
-  void Blocked(Nanos duration) { blocked_ += duration; }
-
- private:
-  StepRecorder& recorder_;
-  const Clock& clock_;
-  const std::int64_t step_;
-  const Nanos begin_;
-  Nanos blocked_ = 0;
-};
-
-double DefaultLr(const Rule& rule) {
-  if (const auto* muon = std::get_if<MuonOptions>(&rule)) return muon->lr;
-  if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) return adamw->lr;
-  return 0;
-}
-
-double DefaultWeightDecay(const Rule& rule) {
-  if (const auto* muon = std::get_if<MuonOptions>(&rule)) return muon->weight_decay;
-  if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) return adamw->weight_decay;
-  return 0;
-}
-
-class RuntimeImpl final : public Runtime {
- public:
-  RuntimeImpl(const RuntimeOptions& options, Device& device, Transport& transport)
-      : options_(options),
-        device_(device),
-        transport_(transport),
-        decisions_(options.decision_ring),
-        recorder_(std::make_shared<StepRecorder>()),
-        trace_(options.trace ? std::make_unique<Trace>(transport.rank()) : nullptr) {}
-
-  ~RuntimeImpl() override { Shutdown(); }
-
-  absl::StatusOr<MatrixId> AddMatrix(MatrixSpec spec) override;
-  absl::Status Commit() override;
-  absl::StatusOr<Job> Submit(const MatrixJob& job) override;
-  absl::Status SetLossScale(double scale) override;
-  absl::Status Step(Stream* caller) override;
-  absl::Status Progress() override;
-  absl::Status ParameterNeeded(int layer, Stream& stream) override;
-  absl::Status WaitForLayer(int layer) override;
-  absl::Status ParameterReleased(int layer, Stream* stream) override;
-  absl::StatusOr<const void*> Parameter(MatrixId matrix) const override;
-  absl::Status WaitForStep() override;
-  std::int64_t steps() const override { return executor_ == nullptr ? 0 : executor_->step(); }
-  const Plan& plan() const override { return plan_; }
-  absl::StatusOr<absl::Span<float>> State(MatrixId matrix) override;
-  absl::StatusOr<StepMetrics> Metrics() override;
-  absl::StatusOr<std::vector<StepMetrics>> MetricsOfAllRanks() override;
-  std::vector<MatrixCounters> Counters() const override;
-  std::vector<std::string> WithoutGradient(std::int64_t steps) const override;
-  std::vector<Decision> Decisions() const override { return decisions_.Entries(); }
-  std::string DescribeDecisions() const override {
-    return Describe(decisions_.Entries(), plan_, transport_.rank());
-  }
-  void AddTraceSpan(std::string name, Nanos begin, Nanos end) override {
-    if (trace_ != nullptr) trace_->Add(Trace::UserSpan{std::move(name), begin, end});
-  }
-  absl::Status WriteTrace(const std::string& path) override;
-
- private:
-  // FailedPrecondition before Commit(), the failure after one.
-  absl::Status CheckRunning() const;
-  absl::Status TryCommit();
-  absl::Status CompareWithPeers(const PlanRequest* request);
-  // What Commit() does on this rank alone.
-  absl::Status Prepare();
-  absl::Status MakeRoomForStep(HostTimer& timer);
-  // A gradient of `pass` comes, where each is reduced: the passes before are over.
-  absl::Status BeginPass(int pass);
-  // This rank's job of the open step, with the rates it uses.
-  std::shared_ptr<JobState> Announce(MatrixId matrix);
-  absl::StatusOr<const std::vector<MatrixId>*> Layer(int layer) const;
-  // Owned weights of the layer; null `stream` means the host waits.
-  absl::Status NeedOwned(int layer, Stream* stream);
-  void Shutdown();
-
-  const RuntimeOptions options_;
-  Device& device_;
-  Transport& transport_;
-  std::vector<MatrixSpec> specs_;
-  std::set<std::string> names_;
-  ClaimedWeights claimed_;
-  Plan plan_;
-  DecisionLog decisions_;
-  // Shared with job handles, which may outlive the runtime.
-  std::shared_ptr<StepRecorder> recorder_;
-  std::unique_ptr<Trace> trace_;
-  std::map<int, std::vector<MatrixId>> layers_;
-  // Jobs of the open step, and of the last closed one.
-  std::vector<std::shared_ptr<JobState>> open_jobs_;
-  std::vector<std::shared_ptr<JobState>> closed_jobs_;
-  std::vector<MicroSteps> micro_steps_;  // by matrix
-  int pass_ = 0;                         // that gradients have come to, where each is reduced
-  double loss_scale_ = 1;
-  std::vector<Ballot> ballots_;  // by matrix; rates stay from step to step
-  Nanos clock_offset_ = 0;       // to rank 0's clock
-  absl::Status commit_failure_;
-  std::unique_ptr<Communicators> communicators_;
-  std::unique_ptr<Memory> memory_;
-  std::unique_ptr<OpIssuer> issuer_;
-  std::unique_ptr<Verdict> verdict_;
-  std::unique_ptr<Passes> passes_;
-  std::unique_ptr<Executor> executor_;
-};
 
 absl::StatusOr<MatrixId> RuntimeImpl::AddMatrix(MatrixSpec spec) {
   WEFT_RETURN_IF_ERROR(commit_failure_);
@@ -166,6 +42,7 @@ absl::StatusOr<MatrixId> RuntimeImpl::AddMatrix(MatrixSpec spec) {
 }
 
 absl::Status RuntimeImpl::CompareWithPeers(const PlanRequest* request) {
+  const base::Range range(kCompare, transport_.size());
   const std::string manifest = absl::StrJoin(Manifest(specs_, options_, request), "\n");
   const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(manifest));
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> hashes,
@@ -182,11 +59,15 @@ absl::Status RuntimeImpl::Commit() {
   WEFT_RETURN_IF_ERROR(commit_failure_);
   if (executor_ != nullptr) return absl::FailedPreconditionError("Commit() was called before");
   if (specs_.empty()) return absl::FailedPreconditionError("no matrix is registered");
+  const base::Range range(kCommit, transport_.size());
   commit_failure_ = TryCommit();
+  if (!commit_failure_.ok()) executor_.reset();
   return commit_failure_;
 }
 
 absl::Status RuntimeImpl::Prepare() {
+  const base::Range range(kPrepare, transport_.size());
+  annotations_ = Annotations(plan_, transport_.rank(), *communicators_);
   WEFT_ASSIGN_OR_RETURN(memory_, Memory::Create(device_, plan_, specs_, transport_.rank()));
   WEFT_ASSIGN_OR_RETURN(issuer_, OpIssuer::Create(device_, plan_, specs_, transport_.rank(),
                                                   *memory_, *communicators_));
@@ -195,6 +76,11 @@ absl::Status RuntimeImpl::Prepare() {
                                         {.missing_gradient = options_.missing_gradient,
                                          .non_finite = options_.non_finite,
                                          .max_gradient_norm = options_.max_gradient_norm}));
+  executor_ = std::make_unique<Executor>(Executor::Context{
+      device_, transport_, plan_, transport_.rank(), *memory_, *issuer_, *verdict_, *recorder_,
+      decisions_, annotations_, trace_.get(), options_.deadline});
+  WEFT_RETURN_IF_ERROR(executor_->Prepare());
+  Advise(plan_, device_, transport_);
   return issuer_->WarmUp();
 }
 
@@ -221,8 +107,9 @@ absl::Status RuntimeImpl::TryCommit() {
                         OffsetToRankZero(device_.clock(), transport_.rank(), *communicators_));
   if (trace_ != nullptr) trace_->set_offset(clock_offset_);
   for (std::size_t i = 0; i < specs_.size(); ++i) {
-    layers_[specs_[i].layer].push_back(static_cast<MatrixId>(i));
     const MatrixSpec& spec = specs_[i];
+    LayerMatrices& layer = layers_[spec.layer];
+    if (spec.layout != Layout::kOwned) layer.delivered.push_back(static_cast<MatrixId>(i));
     const std::int64_t rows =
         spec.layout == Layout::kSharded && spec.gradient == GradientKind::kReduced
             ? spec.shard_rows[transport_.rank()]
@@ -231,13 +118,13 @@ absl::Status RuntimeImpl::TryCommit() {
                         .lr = DefaultLr(specs_[i].rule),
                         .weight_decay = DefaultWeightDecay(specs_[i].rule)});
   }
+  for (auto& [unused, layer] : layers_) {
+    layer.delivered_by = executor_->DeliveredBy(layer.delivered);
+  }
   micro_steps_ = MicroStepsOf(plan_);
   open_jobs_.resize(specs_.size());
   closed_jobs_.resize(specs_.size());
   passes_ = std::make_unique<Passes>(plan_);
-  executor_ = std::make_unique<Executor>(
-      Executor::Context{device_, transport_, plan_, transport_.rank(), *memory_, *issuer_,
-                        *verdict_, *recorder_, decisions_, trace_.get(), options_.deadline});
   return absl::OkStatus();
 }
 
@@ -261,8 +148,9 @@ absl::Status RuntimeImpl::MakeRoomForStep(HostTimer& timer) {
 }
 
 std::shared_ptr<JobState> RuntimeImpl::Announce(MatrixId matrix) {
-  auto job = std::make_shared<JobState>(specs_[matrix].name, matrix, executor_->step(),
-                                        device_.clock(), options_.completions);
+  auto job =
+      std::make_shared<JobState>(specs_[matrix].name, matrix, executor_->step(), device_.clock(),
+                                 options_.completions, annotations_.matrix(matrix));
   job->set_wait_listener([recorder = recorder_](std::int64_t step, Nanos begin, Nanos end) {
     recorder->AddWait(step, begin, end);
   });
@@ -372,7 +260,7 @@ absl::Status RuntimeImpl::Step(Stream* caller) {
   }
   micro_steps_ = MicroStepsOf(plan_);
   pass_ = 0;
-  WEFT_RETURN_IF_ERROR(verdict_->Set(step, ballots_, loss_scale_));
+  verdict_->Set(step, ballots_, loss_scale_);
   for (const std::int32_t use : passes_->Close()) executor_->Skip(use);
   executor_->Close(caller);
   // Owned weights of the first layers are on their way before they are needed.
@@ -393,7 +281,7 @@ absl::Status RuntimeImpl::Progress() {
   return executor_->failure();
 }
 
-absl::StatusOr<const std::vector<MatrixId>*> RuntimeImpl::Layer(int layer) const {
+absl::StatusOr<const LayerMatrices*> RuntimeImpl::Layer(int layer) const {
   const auto found = layers_.find(layer);
   if (found == layers_.end()) {
     return absl::NotFoundError(absl::StrCat("no matrix belongs to layer ", layer));
@@ -417,18 +305,18 @@ absl::Status RuntimeImpl::NeedOwned(int layer, Stream* stream) {
 
 absl::Status RuntimeImpl::ParameterNeeded(int layer, Stream& stream) {
   WEFT_RETURN_IF_ERROR(CheckRunning());
-  WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
+  WEFT_ASSIGN_OR_RETURN(const LayerMatrices* matrices, Layer(layer));
+  const base::Range range(kParameterNeeded, layer);
   auto span = std::make_shared<std::pair<Nanos, Nanos>>();
   stream.RecordTime(&span->first);
   absl::Status needed = NeedOwned(layer, &stream);
-  for (const MatrixId matrix : *matrices) {
-    if (!needed.ok() || executor_->step() == 0 || specs_[matrix].layout == Layout::kOwned) continue;
-    executor_->WaitDelivered(matrix, stream);
+  if (needed.ok() && executor_->step() > executor_->first_step()) {
+    executor_->WaitDelivered(matrices->delivered_by, stream);
   }
   stream.RecordTime(&span->second);
   // What is needed now is what the last step has left; the first step's first pass is its own.
   stream.EnqueueAlways(
-      [span, recorder = recorder_, step = std::max<std::int64_t>(executor_->step() - 1, 0)](
+      [span, recorder = recorder_, step = std::max(executor_->step() - 1, executor_->first_step())](
           const absl::Status&) { recorder->AddWait(step, span->first, span->second); });
   return needed;
 }
@@ -454,11 +342,11 @@ absl::StatusOr<const void*> RuntimeImpl::Parameter(MatrixId matrix) const {
 
 absl::Status RuntimeImpl::WaitForLayer(int layer) {
   WEFT_RETURN_IF_ERROR(CheckRunning());
-  WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixId>* matrices, Layer(layer));
+  WEFT_ASSIGN_OR_RETURN(const LayerMatrices* matrices, Layer(layer));
+  const base::Range range(kWaitForLayer, layer);
   WEFT_RETURN_IF_ERROR(NeedOwned(layer, nullptr));
-  if (executor_->step() == 0) return absl::OkStatus();
-  for (const MatrixId matrix : *matrices) {
-    if (specs_[matrix].layout == Layout::kOwned) continue;
+  if (executor_->step() == executor_->first_step()) return absl::OkStatus();
+  for (const MatrixId matrix : matrices->delivered) {
     JobState& job = *closed_jobs_[matrix];
     const auto wait = [&]() -> std::optional<absl::Status> {
       const absl::Status status = job.Wait(Stage::kDelivered, options_.deadline);
@@ -473,7 +361,7 @@ absl::Status RuntimeImpl::WaitForLayer(int layer) {
 
 absl::Status RuntimeImpl::WaitForStep() {
   WEFT_RETURN_IF_ERROR(CheckRunning());
-  if (executor_->step() == 0) return absl::OkStatus();
+  if (executor_->step() == executor_->first_step()) return absl::OkStatus();
   return executor_->WaitForStep(executor_->step() - 1);
 }
 
@@ -494,6 +382,7 @@ absl::StatusOr<StepMetrics> RuntimeImpl::Metrics() {
 absl::StatusOr<std::vector<StepMetrics>> RuntimeImpl::MetricsOfAllRanks() {
   WEFT_RETURN_IF_ERROR(CheckRunning());
   WEFT_RETURN_IF_ERROR(WaitForStep());
+  WEFT_RETURN_IF_ERROR(Settle());
   WEFT_ASSIGN_OR_RETURN(StepMetrics own, Metrics());
   own.step_called += clock_offset_;
   own.last_delivered += clock_offset_;
@@ -534,8 +423,7 @@ absl::Status RuntimeImpl::WriteTrace(const std::string& path) {
   }
   WEFT_RETURN_IF_ERROR(CheckRunning());
   // The outcome of the step does not matter here, only that it is over.
-  (void)WaitForStep();
-  WEFT_RETURN_IF_ERROR(executor_->failure());
+  WEFT_RETURN_IF_ERROR(Settle());
   WEFT_ASSIGN_OR_RETURN(std::vector<std::int64_t> firsts,
                         communicators_->ExchangeNumbers({trace_->First()}, "trace"));
   std::erase(firsts, 0);
@@ -562,7 +450,7 @@ void RuntimeImpl::Shutdown() {
     // Peers may never send what this step would still wait for.
     (void)executor_->Fail(absl::CancelledError(absl::StrCat(
         "rank ", transport_.rank(), " ended its runtime with step ", executor_->step(), " open")));
-  } else if (executor_->failure().ok() && executor_->step() > 0) {
+  } else if (executor_->failure().ok() && executor_->step() > executor_->first_step()) {
     (void)executor_->WaitForStep(executor_->step() - 1);
   }
   if (executor_->failure().ok() && !plan_.uses.empty()) {
@@ -582,7 +470,6 @@ void RuntimeImpl::Shutdown() {
   }
 }
 
-}  // namespace
 }  // namespace runtime
 
 absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(const RuntimeOptions& options,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/string_view.h"
+#include "runtime/op_text.h"
 
 namespace weft::runtime {
 namespace {
@@ -30,6 +31,14 @@ class EventWriter {
     Begin();
     absl::StrAppendFormat(&text_, R"({"ph":"M","pid":%d,"tid":%d,"name":"%s","args":{"name":%s}})",
                           rank_, tid, View(kind), Quote(name));
+  }
+  // What was taken from this rank's monotonic nanoseconds: with it, files that other programs of
+  // the rank wrote can be laid over this one (scripts/merge-traces).
+  void Origin() {
+    Begin();
+    absl::StrAppendFormat(
+        &text_, R"({"ph":"M","pid":%d,"tid":0,"name":"weft_origin","args":{"monotonic_ns":%d}})",
+        rank_, origin_);
   }
   void Slice(int tid, std::string_view name, Nanos begin, Nanos end, const std::string& arguments) {
     Begin();
@@ -98,6 +107,7 @@ std::string Trace::ToJson(const Plan& plan, Nanos origin) const {
   EventWriter writer(rank_, origin - offset_);
   writer.Metadata("process_name", 0,
                   absl::StrCat("rank ", rank_, " (node ", plan.topology.grid.node_of(rank_), ")"));
+  writer.Origin();
   for (int lane = 0; lane < kTrainerTid; ++lane) {
     writer.Metadata("thread_name", lane, Name(static_cast<Lane>(lane)));
   }
@@ -107,9 +117,7 @@ std::string Trace::ToJson(const Plan& plan, Nanos origin) const {
   for (const OpSpan& span : ops_) by_op[{span.step, span.op}] = &span;
   for (const OpSpan& span : ops_) {
     const Op& op = plan.ops[span.op];
-    const std::size_t matrices = MatricesOf(plan, op).size();
-    std::string matrix = op.matrix >= 0 ? plan.matrices[op.matrix].name : "step";
-    if (matrices > 1) absl::StrAppend(&matrix, " and ", matrices - 1, " more");
+    const std::string matrix = TitleOf(plan, op);
     const int tid = static_cast<int>(op.lane);
     const Group& group = plan.groups[op.group];
     const int part = group.PartOf(rank_);

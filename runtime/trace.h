@@ -39,7 +39,8 @@ class Trace {
 
   // This rank's events, comma-separated JSON objects without surrounding brackets: pid = rank,
   // tid = lane (3 is the trainer); a slice per op; a flow arrow per dependency that crosses lanes;
-  // an asynchronous track per job. `origin` (rank 0's clock) becomes time 0.
+  // an asynchronous track per job. `origin` (rank 0's clock) becomes time 0; metadata "weft_origin"
+  // says which nanosecond of this rank's own clock that is.
   std::string ToJson(const Plan& plan, Nanos origin) const;
 
   // Earliest time recorded, on rank 0's clock; 0 if there is nothing.

@@ -1,12 +1,14 @@
 // What a step may change, decided by all ranks together inside the streams: before any state is
 // touched, the ranks reduce (max) a few numbers that tell what is wrong with the step, and the
-// norms of their parts of the gradients.
+// norms of their parts of the gradients (weft/verdict.h). The host never waits for that: it draws
+// the same conclusions from a copy, when somebody asks.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +17,7 @@
 #include "weft/math.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
+#include "weft/verdict.h"
 
 namespace weft::runtime {
 
@@ -42,52 +45,63 @@ struct Outcome {
   std::vector<bool> skipped;       // by matrix
 };
 
-// Buffers are kept for two steps in flight, by parity.
+// What the host writes or reads is kept for two steps in flight, by parity; the device's own memory
+// is one step's, whose ops the plan orders. Thread-safe.
 class Verdict {
  public:
   // `device` and `plan` must outlive it.
   static absl::StatusOr<std::unique_ptr<Verdict>> Create(Device& device, const Plan& plan, int rank,
                                                          const VerdictOptions& options);
 
-  // This rank's view of `step`, by matrix.
-  absl::Status Set(std::int64_t step, const std::vector<Ballot>& ballots, double loss_scale);
+  // This rank's view of `step`, by matrix. The step before the last is complete.
+  void Set(std::int64_t step, const std::vector<Ballot>& ballots, double loss_scale);
 
   // Where a check leaves the norm of this rank's part of a gradient; device memory.
   float* norm(std::int32_t matrix) const { return norms_->as<float>() + matrix; }
-  // Runs in the stream before the reduction: adds what the checks have found.
-  void Tally(std::int64_t step);
+  // Before the reduction: what was set, and what the checks have found.
+  absl::Status EnqueueTally(Stream& stream, std::int64_t step);
   // What kVerdict reduces in place; device memory.
-  float* values(std::int64_t step) const { return values_[step & 1]->as<float>(); }
+  float* values() const { return values_->as<float>(); }
   std::int64_t value_count() const;
-  // Runs in the stream behind the reduction: sets the controls, returns the outcome.
-  Outcome Evaluate(std::int64_t step);
+  // Behind the reduction: sets the controls.
+  absl::Status EnqueueDecision(Stream& stream, std::int64_t step);
   // What the update kernels read; device memory.
-  const StepControl* control(std::int64_t step, std::int32_t matrix) const {
-    return controls_[step & 1]->as<StepControl>() + matrix;
+  const StepControl* control(std::int32_t matrix) const {
+    return controls_->as<StepControl>() + matrix;
   }
 
-  // After Evaluate(), until two steps later. Thread-safe.
+  // Once the decision has run, until two steps later.
+  Outcome outcome(std::int64_t step) const;
   absl::Status status(std::int64_t step) const;
   bool had_gradient(std::int64_t step, std::int32_t matrix) const;
   bool skipped(std::int64_t step, std::int32_t matrix) const;
 
  private:
-  Verdict(const Plan& plan, int rank, const VerdictOptions& options)
-      : plan_(plan), rank_(rank), options_(options) {}
+  Verdict(Device& device, const Plan& plan, int rank, const VerdictOptions& options)
+      : device_(device), plan_(plan), rank_(rank), options_(options) {}
 
-  absl::Status Judge(std::int64_t step, std::int32_t matrix, const float* values) const;
+  VerdictArguments Arguments() const;
+  absl::Status Judge(std::int64_t step, std::int32_t matrix, const float* own) const;
   absl::Status JudgeAll(std::int64_t step, const float* values) const;
+  // With the lock held.
+  const Outcome& Known(std::int64_t step) const;
 
+  Device& device_;
   const Plan& plan_;
   const int rank_;
   const VerdictOptions options_;
-  Device* device_ = nullptr;
-  std::vector<std::int32_t> checked_;  // matrices that this rank checks
+  VerdictRules rules_;
+  std::int32_t checked_count_ = 0;
+  std::unique_ptr<Buffer> checked_;  // matrices that this rank checks
+  std::unique_ptr<Buffer> reduced_;  // by matrix: comes reduced
   std::unique_ptr<Buffer> norms_;
-  std::array<std::unique_ptr<Buffer>, 2> values_;
-  std::array<std::unique_ptr<Buffer>, 2> controls_;
+  std::unique_ptr<Buffer> values_;
+  std::unique_ptr<Buffer> controls_;
+  // Page-locked: the values on their way to the device and back.
+  std::array<std::unique_ptr<Buffer>, 2> set_;
+  std::array<std::unique_ptr<Buffer>, 2> decided_;
   mutable std::mutex mutex_;
-  std::array<Outcome, 2> outcome_;
+  mutable std::array<std::optional<Outcome>, 2> outcome_;
 };
 
 }  // namespace weft::runtime

@@ -27,7 +27,7 @@ inline bool IsRooted(OpKind kind) {
          kind == OpKind::kScatter;
 }
 
-// How an op's kind touches its source, its target and the rule's state, on a rank that is the root
+// How an op touches its source, its target and the rule's state, on a rank that is the root
 // of its part or not.
 struct Touches {
   bool reads_source = false;
@@ -35,8 +35,8 @@ struct Touches {
   bool writes_target = false;
   bool updates_state = false;
 };
-constexpr Touches TouchesOf(OpKind kind, bool root) {
-  switch (kind) {
+inline Touches TouchesOf(const Op& op, bool root) {
+  switch (op.kind) {
     case OpKind::kAllReduce:
     case OpKind::kAllGather:
     case OpKind::kReduceScatter:
@@ -47,7 +47,8 @@ constexpr Touches TouchesOf(OpKind kind, bool root) {
     case OpKind::kGather:
       return {.reads_source = true, .writes_target = root};
     case OpKind::kBroadcast:
-      return {.reads_source = root, .writes_target = !root};
+      // In parts, the all-gather gives the root its own again.
+      return {.reads_source = root, .writes_target = !root || op.form == CollectiveForm::kSplit};
     case OpKind::kScatter:
       return {.reads_source = root, .writes_target = true};
     case OpKind::kVerdict:
@@ -73,7 +74,7 @@ constexpr Touches TouchesOf(OpKind kind, bool root) {
 // later stage of a job has come out.
 template <typename Visit>
 void ForEachAccess(const Plan& plan, const Op& op, bool root, const Visit& visit) {
-  const Touches touches = TouchesOf(op.kind, root);
+  const Touches touches = TouchesOf(op, root);
   for (const std::int32_t matrix : MatricesOf(plan, op)) {
     if (touches.reads_source) {
       visit(Access{matrix, static_cast<Resource>(op.source), true, false});

@@ -62,7 +62,7 @@ absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
 
 absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
   const std::string named = absl::StrCat("matrix '", matrix.name, "'");
-  if (matrix.dtype > DType::kBF16 || matrix.layout > Layout::kOwned ||
+  if (!IsDType(matrix.dtype) || matrix.layout > Layout::kOwned ||
       matrix.gradient > GradientKind::kReduced || matrix.rule > RuleKind::kCustom) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " has a dtype, layout, gradient kind or rule that names nothing."));
@@ -121,8 +121,8 @@ absl::Status ChooseLayouts(Plan& plan, bool strict) {
     if (plan.strategy == Strategy::kReplicated && matrix.layout == Layout::kSharded) {
       return absl::FailedPreconditionError(
           absl::StrCat("matrix '", matrix.name,
-                       "' is sharded, which strategy replicated cannot serve; use gather or "
-                       "owner."));
+                       "' is sharded, which strategy replicated cannot serve; use gather, "
+                       "owner or node_local."));
     }
     if (plan.strategy == Strategy::kGather && matrix.layout == Layout::kReplicated) {
       matrix.fallback =
@@ -173,6 +173,8 @@ const Path& PathFor(const Plan& plan, const PlanMatrix& matrix) {
       return GatherPath();
     case PathKind::kOwner:
       return OwnerPath();
+    case PathKind::kNodeLocal:
+      return NodeLocalPath();
     case PathKind::kLocal:
     case PathKind::kReplicated:
       break;
@@ -289,7 +291,7 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
 // A plan of checked matrices, without owners and ops.
 absl::StatusOr<Plan> Start(const PlanRequest& request) {
   WEFT_RETURN_IF_ERROR(Validate(request.topology));
-  if (request.strategy > Strategy::kOwner) {
+  if (request.strategy > Strategy::kNodeLocal) {
     return absl::InvalidArgumentError("the strategy names nothing.");
   }
   Plan plan;

@@ -8,27 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/link_cost.h"
+#include "scheduler/collective_pattern.h"
 #include "scheduler/peak_bytes.h"
 #include "scheduler/slots.h"
 
 namespace weft {
 namespace {
-
-base::Pattern PatternOf(OpKind kind) {
-  switch (kind) {
-    case OpKind::kAllReduce:
-    case OpKind::kVerdict:
-      return base::Pattern::kAllReduce;
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-      return base::Pattern::kRooted;
-    case OpKind::kGather:
-    case OpKind::kScatter:
-      return base::Pattern::kParts;
-    default:
-      return base::Pattern::kScattered;
-  }
-}
 
 // The short side first.
 ComputeShape Oriented(ComputeShape shape) {
@@ -159,7 +144,7 @@ CostEstimate CostModel::Compute(const ComputeWork& asked, int batch) const {
 
 CostEstimate CostModel::Collective(OpKind kind, GroupClass group, int ranks, double bytes) const {
   if (ranks < 2) return {0, CostSource::kAnalytic};
-  const base::Pattern pattern = PatternOf(kind);
+  const base::Pattern pattern = scheduler::PatternOf(kind);
   // A verdict is an all-reduce.
   const OpKind measured_as = kind == OpKind::kVerdict ? OpKind::kAllReduce : kind;
   if (const auto it = collectives_.find({measured_as, group}); it != collectives_.end()) {
@@ -187,7 +172,7 @@ CostEstimate CostModel::Collective(OpKind kind, GroupClass group, int ranks, dou
 }
 
 double CostModel::AnalyticCollective(OpKind kind, GroupClass group, int ranks, double bytes) const {
-  const base::Pattern pattern = PatternOf(kind);
+  const base::Pattern pattern = scheduler::PatternOf(kind);
   const ProcessGrid& grid = topology_.grid;
   std::vector<int> members = group == GroupClass::kWorld   ? grid.World()
                              : group == GroupClass::kIntra ? grid.Intra(0)
@@ -414,7 +399,11 @@ std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables) {
   std::map<std::pair<std::int32_t, std::int32_t>, int> owned;  // by rank and table
   for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
     const std::int32_t owner = plan.matrices[m].owner, table = tables.matrix_table[m];
-    if (owner >= 0 && table >= 0) ++owned[{owner, table}];
+    if (owner < 0 || table < 0) continue;
+    const scheduler::SlotExtents extents(plan, static_cast<std::int32_t>(m));
+    for (int rank = 0; rank < plan.topology.grid.size(); ++rank) {
+      if (extents.IsOwner(rank)) ++owned[{rank, table}];
+    }
   }
   for (const auto& [key, count] : owned) {
     const std::vector<double>& batch = tables.batch_costs[key.second];

@@ -41,8 +41,9 @@ constexpr std::array kComputeKinds = {
 constexpr std::array kGroups = {Choice<GroupClass>{"world", GroupClass::kWorld},
                                 Choice<GroupClass>{"intra", GroupClass::kIntra},
                                 Choice<GroupClass>{"inter", GroupClass::kInter}};
-constexpr std::array kDTypes = {Choice<DType>{"f32", DType::kF32},
-                                Choice<DType>{"bf16", DType::kBF16}};
+constexpr std::array kDTypeNames = {Choice<DType>{"f32", DType::kF32},
+                                    Choice<DType>{"bf16", DType::kBF16},
+                                    Choice<DType>{"f16", DType::kF16}};
 constexpr std::array kCollectives = {Choice<OpKind>{"all_reduce", OpKind::kAllReduce},
                                      Choice<OpKind>{"reduce", OpKind::kReduce},
                                      Choice<OpKind>{"broadcast", OpKind::kBroadcast},
@@ -106,7 +107,7 @@ absl::Status ReadCompute(const Json& json, const std::string& where, ComputeSamp
     return fields.Refuse(
         "rows", absl::StrCat("must not exceed cols, but is ", shape.rows, " against ", shape.cols));
   }
-  WEFT_RETURN_IF_ERROR(ReadChoice(fields, "dtype", kDTypes, &shape.dtype));
+  WEFT_RETURN_IF_ERROR(ReadChoice(fields, "dtype", kDTypeNames, &shape.dtype));
   WEFT_RETURN_IF_ERROR(fields.ReadText("recipe", &shape.recipe));
   WEFT_RETURN_IF_ERROR(fields.ReadInt("batch", 1, kMostBatch, &sample->batch));
   WEFT_RETURN_IF_ERROR(fields.ReadNumber("flops", /*positive=*/true, &sample->flops));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "scheduler/access.h"
@@ -23,22 +24,19 @@ struct LastAccess {
 
 class Deriver {
  public:
-  explicit Deriver(Plan& plan)
+  // Of all ranks, as plans have them, or of one, as PredecessorsOn() does.
+  enum class Scope { kPlan, kRank };
+
+  Deriver(const Plan& plan, Scope scope)
       : plan_(plan),
+        scope_(scope),
+        found_(plan.ops.size()),
         ops_(plan),
         turns_(plan.buffers),
         last_(ResourceArraySize(plan.matrices.size())),
         frontier_{std::vector<Frontier>(plan.ops.size()), std::vector<Frontier>(plan.ops.size())} {}
 
-  void Run() {
-    for (std::size_t rank = 0; rank < plan_.lanes.size(); ++rank) RunRank(static_cast<int>(rank));
-    for (Op& op : plan_.ops) {
-      std::sort(op.after.begin(), op.after.end());
-      std::sort(op.after_previous.begin(), op.after_previous.end());
-    }
-  }
-
- private:
+  // Adds what `rank` needs beside what ranks before it have needed.
   void RunRank(int rank) {
     ops_.Begin(rank);
     turns_.BeginRank(rank);
@@ -48,21 +46,33 @@ class Deriver {
     }
   }
 
+  // Of all ranks so far, by op.
+  std::vector<Predecessors> Take() {
+    for (Predecessors& found : found_) {
+      std::sort(found.after.begin(), found.after.end());
+      std::sort(found.after_previous.begin(), found.after_previous.end());
+    }
+    return std::move(found_);
+  }
+
+ private:
   void Visit(int step, const RankOps::Item& item) {
-    Op& op = plan_.ops[item.op];
+    Predecessors& found = found_[item.op];
     const int lane = static_cast<int>(item.lane);
-    Frontier now = lane_frontier_[lane];
+    const bool apart = scope_ == Scope::kRank && item.lane == Lane::kCaller;
+    Frontier now = apart ? Frontier{} : lane_frontier_[lane];
     // What other ranks needed holds here too.
-    for (std::int32_t before : op.after) {
+    for (std::int32_t before : found.after) {
       if (ops_.Has(before)) Merge(now, frontier_[step][before]);
     }
     if (step == 1) {
-      for (std::int32_t before : op.after_previous) {
+      for (std::int32_t before : found.after_previous) {
         if (ops_.Has(before)) Merge(now, frontier_[0][before]);
       }
     }
     candidates_.clear();
     for (const Touch& touch : item.touches) {
+      if (Empty(touch)) continue;
       const LastAccess& last = Last(touch);
       const Turns::Answer answer = turns_.Enter(touch);
       AddCandidate(now, last.writer_lane, last.writer);
@@ -75,12 +85,15 @@ class Deriver {
     for (const StepOp& before : candidates_) {
       if (Known(now, before)) continue;
       Merge(now, frontier_[before.step][before.op]);
-      (before.step == step ? op.after : op.after_previous).push_back(before.op);
+      (before.step == step ? found.after : found.after_previous).push_back(before.op);
     }
-    const std::int32_t place = ++now[lane];
+    const std::int32_t place = lane_frontier_[lane][lane] + 1;
+    if (apart) now = {};
+    now[lane] = place;
     frontier_[step][item.op] = now;
     lane_frontier_[lane] = now;
     for (const Touch& touch : item.touches) {
+      if (Empty(touch)) continue;
       LastAccess& last = Last(touch);
       const std::int32_t turn = turns_.Leave(touch, lane, place);
       if (touch.writes) {
@@ -92,6 +105,14 @@ class Deriver {
         last.readers[lane] = place;
       }
     }
+  }
+
+  // Whether the rank has no part of it, so that there is nothing to wait for.
+  bool Empty(const Touch& touch) const {
+    if (scope_ == Scope::kPlan) return false;
+    const Access access = AccessAt(static_cast<std::size_t>(touch.place));
+    return access.matrix >= 0 && access.resource < kSlotCount &&
+           SlotRows(plan_, access.matrix, static_cast<Slot>(access.resource), ops_.rank()) == 0;
   }
 
   bool Known(const Frontier& now, const StepOp& before) const {
@@ -115,7 +136,9 @@ class Deriver {
     return last;
   }
 
-  Plan& plan_;
+  const Plan& plan_;
+  const Scope scope_;
+  std::vector<Predecessors> found_;
   RankOps ops_;
   Turns turns_;
   std::vector<LastAccess> last_;
@@ -196,8 +219,22 @@ class Pruner {
 }  // namespace
 
 void DeriveDependencies(Plan& plan) {
-  Deriver(plan).Run();
+  Deriver deriver(plan, Deriver::Scope::kPlan);
+  for (std::size_t rank = 0; rank < plan.lanes.size(); ++rank) {
+    deriver.RunRank(static_cast<int>(rank));
+  }
+  std::vector<Predecessors> found = deriver.Take();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    plan.ops[i].after = std::move(found[i].after);
+    plan.ops[i].after_previous = std::move(found[i].after_previous);
+  }
   Pruner(plan).Run();
+}
+
+std::vector<Predecessors> PredecessorsOn(const Plan& plan, int rank) {
+  Deriver deriver(plan, Deriver::Scope::kRank);
+  deriver.RunRank(rank);
+  return deriver.Take();
 }
 
 }  // namespace weft::scheduler

@@ -33,7 +33,10 @@ PlanBuilder::Wire PlanBuilder::WireOf(OpKind kind, std::int32_t m, Lane level) {
   const std::int64_t rows = matrix(m).rows;
   if (!two_level()) return {kind, World(), world_lane_, owner, rows};
   const int local = LocalRankOfOwner(m);
-  if (level == Lane::kInter) return {kind, Inter(local), level, grid().node_of(owner), rows};
+  if (level == Lane::kInter) {
+    const int root = IsRooted(kind) ? grid().node_of(owner) : -1;
+    return {kind, Inter(local), level, root, rows};
+  }
   const bool cut = kind == OpKind::kGather || kind == OpKind::kScatter;
   return {kind, Intra(), level, local, cut ? MostNodeRows(m) : rows};
 }
@@ -46,7 +49,9 @@ void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source,
     journey.legs.push_back(Make(WireOf(kind, m, Lane::kIntra), m, place, {source, node}));
     source = node;
   }
-  journey.legs.push_back(Make(WireOf(kind, m, Lane::kInter), m, place, {source, target}));
+  const OpKind to_all = kind == OpKind::kReduce ? OpKind::kAllReduce : OpKind::kAllGather;
+  const OpKind last = OnEachNode(m) ? to_all : kind;
+  journey.legs.push_back(Make(WireOf(last, m, Lane::kInter), m, place, {source, target}));
   if (target == Slot::kPassGradient) journey.legs.push_back(MakeAccumulate(m));
   Begin(std::move(journey));
 }
@@ -54,7 +59,7 @@ void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source,
 void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source,
                             Slot node, Slot target) {
   Journey journey{.m = m};
-  if (two_level()) {
+  if (two_level() && !OnEachNode(m)) {
     if (node != target) journey.between = node;
     journey.legs.push_back(Make(WireOf(kind, m, Lane::kInter), m, {on_node}, {source, node}));
     source = node;

@@ -35,7 +35,9 @@ absl::Status CheckLength(const char* what, std::size_t length, std::size_t matri
 
 absl::Status CheckMatrix(const Plan& plan, const OwnershipOptions& options, std::size_t m) {
   const PlanMatrix& matrix = plan.matrices[m];
-  const bool owned = GetsOwner(plan.strategy, matrix);
+  const ProcessGrid& grid = plan.topology.grid;
+  const bool owned = GetsOwner(grid, plan.strategy, matrix);
+  const int choices = OwnerChoices(grid, plan.strategy);
   if (owned && !options.batch_costs.empty()) {
     const std::int32_t table = options.matrix_table[m];
     if (table < 0 || static_cast<std::size_t>(table) >= options.batch_costs.size()) {
@@ -46,10 +48,10 @@ absl::Status CheckMatrix(const Plan& plan, const OwnershipOptions& options, std:
   }
   if (options.owners.empty()) return absl::OkStatus();
   const std::int32_t owner = options.owners[m];
-  if (owned ? owner < 0 || owner >= plan.topology.grid.size() : owner != -1) {
+  if (owned ? owner < 0 || owner >= choices : owner != -1) {
     return absl::InvalidArgumentError(
         absl::StrCat("matrix '", matrix.name, "' has the given owner ", owner, "; ",
-                     owned ? absl::StrCat("0 to ", plan.topology.grid.size() - 1, " are possible")
+                     owned ? absl::StrCat("0 to ", choices - 1, " are possible")
                            : std::string("it gets none, so -1 is meant"),
                      "."));
   }
@@ -101,6 +103,8 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
   PosedProblem posed;
   AssignmentProblem& problem = posed.problem;
   problem.grid = plan.topology.grid;
+  // Each node has the same owners.
+  if (plan.strategy == Strategy::kNodeLocal) problem.grid.nodes = 1;
   problem.state_bytes_cap = options.state_bytes_cap;
   // On one node nothing goes between nodes.
   if (problem.grid.nodes > 1) problem.inter_group_factor = options.inter_group_factor;
@@ -108,7 +112,7 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
   std::map<Key, int> known;
   for (const std::int32_t m : Travellers(plan)) {
     const PlanMatrix& matrix = plan.matrices[m];
-    if (!GetsOwner(plan.strategy, matrix)) continue;
+    if (!GetsOwner(plan.topology.grid, plan.strategy, matrix)) continue;
     MatrixClass cls;
     // A bucket is not for batches with others.
     cls.batch_costs = options.batch_costs.empty() || matrix.bucket >= 0

@@ -50,8 +50,8 @@ std::int64_t MostOfAnyRank(const ProcessGrid& grid, PathKind path, const PlanMat
     footprints[r] = FootprintOf(extents, matrix, static_cast<Role>(r));
   }
   const bool sharded = matrix.layout == Layout::kSharded;
-  const bool has_roles = path == PathKind::kOwner && owner != kAnyRank;
-  const Role usual = path == PathKind::kOwner && !has_roles ? Role::kOwner : Role::kOther;
+  const bool has_roles = HasOwner(path) && owner != kAnyRank;
+  const Role usual = HasOwner(path) && !has_roles ? Role::kOwner : Role::kOther;
   const int column = has_roles ? grid.local_of(owner) : -1;
   const int owner_node = has_roles ? grid.node_of(owner) : 0;
   std::int64_t most = 0;

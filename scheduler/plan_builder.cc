@@ -17,7 +17,8 @@ PlanBuilder::PlanBuilder(Plan& plan, const FormChoices& forms)
                                                   : Lane::kInter),
       inter_(grid().ranks_per_node, -1),
       rank_(grid().size(), -1),
-      all_but_(grid().size(), -1) {
+      all_but_(grid().size(), -1),
+      all_but_inter_(grid().ranks_per_node, -1) {
   for (PlanMatrix& matrix : plan_.matrices) matrix.buffers.fill(-1);
 }
 
@@ -51,12 +52,30 @@ std::int32_t PlanBuilder::Rank(int rank) {
   return index >= 0 ? index : Add(index, absl::StrCat("rank ", rank), {{rank}});
 }
 
-std::int32_t PlanBuilder::AllBut(int rank) {
-  std::int32_t& index = all_but_[rank];
+std::int32_t PlanBuilder::Runners(std::int32_t m) {
+  const int owner = matrix(m).owner;
+  if (owner < 0) return World();
+  return OnEachNode(m) ? Inter(grid().local_of(owner)) : Rank(owner);
+}
+
+std::int32_t PlanBuilder::AllButRunners(std::int32_t m) {
+  const int owner = matrix(m).owner;
+  const int local = grid().local_of(owner);
+  const bool each = OnEachNode(m);
+  std::int32_t& index = each ? all_but_inter_[local] : all_but_[owner];
   if (index >= 0) return index;
   std::vector<int> others = grid().World();
-  others.erase(others.begin() + rank);
-  return Add(index, absl::StrCat("all but rank ", rank), {std::move(others)});
+  std::erase_if(others,
+                [&](int rank) { return each ? grid().local_of(rank) == local : rank == owner; });
+  return Add(index,
+             each ? absl::StrCat("all but inter ", local) : absl::StrCat("all but rank ", owner),
+             {std::move(others)});
+}
+
+std::int32_t PlanBuilder::AnyOwner(std::int32_t m) {
+  const int owner = matrix(m).owner;
+  if (!OnEachNode(m)) return Rank(owner);
+  return Rank(grid().rank_of(m % grid().nodes, grid().local_of(owner)));
 }
 
 std::int64_t PlanBuilder::MostNodeRows(std::int32_t m) const {
@@ -237,8 +256,7 @@ Slot PlanBuilder::ReducedInto(std::int32_t m) {
 }
 
 Op PlanBuilder::MakeAccumulate(std::int32_t m) {
-  const int owner = matrix(m).owner;
-  return Make({OpKind::kAccumulate, owner >= 0 ? Rank(owner) : World(), Lane::kCompute, -1, 0}, m,
+  return Make({OpKind::kAccumulate, Runners(m), Lane::kCompute, -1, 0}, m,
               {Stage::kReduced, Trigger::kSubmitted},
               {Slot::kPassGradient, Slot::kReducedGradient});
 }

@@ -34,8 +34,13 @@ class PlanBuilder {
   std::int32_t World();
   std::int32_t Intra();  // every node's ranks
   std::int32_t Inter(int local);
-  std::int32_t AllBut(int rank);
   std::int32_t Rank(int rank);
+  // The ranks that run the rule of a matrix: its owner, its owners on all nodes, or everybody.
+  std::int32_t Runners(std::int32_t m);
+  // Of a matrix with an owner, or one on each node, the ranks that do not.
+  std::int32_t AllButRunners(std::int32_t m);
+  // Of its owners one: for work on what they hold alike they take turns.
+  std::int32_t AnyOwner(std::int32_t m);
   // For work on what every rank holds alike: the ranks take turns.
   std::int32_t AnyRank(std::int32_t m) { return Rank(m % grid().size()); }
   int buffers_in_turn() const { return plan_.limits.buffers_in_turn; }
@@ -58,8 +63,9 @@ class PlanBuilder {
   // Collectives of the whole matrix over all ranks.
   void OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root = -1);
   // From all ranks to the owner: `kind` is kReduce or kGather; `node` holds what lies between the
-  // two levels. These, FromOwner() and Fetch() may leave their ops to wait for one that goes the
-  // other way (FormChoices::pair_from), until EmitWaiting() at the latest.
+  // two levels. Where each node has an owner all of them get it, and FromOwner() stays in the node.
+  // These, FromOwner() and Fetch() may leave their ops to wait for one that goes the other way
+  // (FormChoices::pair_from), until EmitWaiting() at the latest.
   void ToOwner(OpKind kind, std::int32_t m, Place place, Slot source, Slot node, Slot target);
   // From the owner to all ranks: `kind` is kBroadcast or kScatter.
   void FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source, Slot node,
@@ -137,6 +143,9 @@ class PlanBuilder {
   void TakeNodeTurn(const Journey& journey);
   Op MakeAccumulate(std::int32_t m);
   std::int32_t Add(std::int32_t& index, std::string name, std::vector<std::vector<int>> parts);
+  bool OnEachNode(std::int32_t m) const {
+    return PathOf(plan_.topology, plan_.strategy, matrix(m)) == PathKind::kNodeLocal;
+  }
   std::int64_t MostNodeRows(std::int32_t m) const;
   void GiveBuffers();
 
@@ -151,7 +160,7 @@ class PlanBuilder {
   // Index of each group in the plan, -1 where there is none yet.
   std::int32_t world_ = -1;
   std::int32_t intra_ = -1;
-  std::vector<std::int32_t> inter_, rank_, all_but_;
+  std::vector<std::int32_t> inter_, rank_, all_but_, all_but_inter_;
   struct Ring {
     std::vector<std::int32_t> buffers;
     std::size_t next = 0;

@@ -21,7 +21,7 @@ bool MayTravelTogether(const Plan& plan, const PlanMatrix& matrix) {
   if (matrix.layout == Layout::kSharded || matrix.rule == RuleKind::kCustom) return false;
   const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
   const bool reduces = matrix.gradient == GradientKind::kLocal;
-  return path == PathKind::kOwner || (path != PathKind::kLocal && reduces);
+  return HasOwner(path) || (path != PathKind::kLocal && reduces);
 }
 
 // The sizes of the batches in which `count` matrices of a table cost least, and what they cost.
@@ -59,7 +59,7 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
   double total_flops = 0;
   for (const PlanMatrix& matrix : plan.matrices) total_flops += matrix.flops;
   // Loads of an eighth of the mean still pack well.
-  const double most_flops = total_flops / plan.topology.grid.size() / 8;
+  const double most_flops = total_flops / OwnerChoices(plan.topology.grid, plan.strategy) / 8;
   struct Bucket {
     std::vector<std::int32_t> matrices;
     std::int64_t bytes = 0;
@@ -75,7 +75,7 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
         matrix.rows * matrix.cols * static_cast<std::int64_t>(SizeOf(matrix.dtype));
     if (bytes > plan.limits.bucket_bytes) continue;
     Bucket& bucket = open[{PathKey(plan, matrix), options.owners.empty() ? -1 : options.owners[m]}];
-    const bool owned = PathOf(plan.topology, plan.strategy, matrix) == PathKind::kOwner;
+    const bool owned = GetsOwner(plan.topology.grid, plan.strategy, matrix);
     if (bucket.bytes + bytes > plan.limits.bucket_bytes ||
         (owned && bucket.flops + matrix.flops > most_flops)) {
       full.push_back(std::move(bucket.matrices));

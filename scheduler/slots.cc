@@ -16,6 +16,9 @@ PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& m
   if (matrix.layout == Layout::kOwned) return PathKind::kOwner;
   if (matrix.rule == RuleKind::kElementwise) return PathKind::kElementwise;
   if (strategy == Strategy::kOwner && !matrix.pass_through) return PathKind::kOwner;
+  if (strategy == Strategy::kNodeLocal && topology.grid.ranks_per_node > 1) {
+    return topology.grid.nodes > 1 ? PathKind::kNodeLocal : PathKind::kOwner;
+  }
   return matrix.layout == Layout::kSharded ? PathKind::kGather : PathKind::kReplicated;
 }
 
@@ -48,12 +51,13 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
   const Extent own = sharded ? Extent::kShard : Extent::kWhole;
 
   SetAll(Slot::kWeight, own);
-  if (path_ == PathKind::kOwner && !local && !sharded) {
-    Set(Role::kOwner, Slot::kGradient, Extent::kWhole);  // nobody else reads it
+  if (HasOwner(path_) && !local && !sharded) {  // nobody else reads it
+    Set(Role::kOwner, Slot::kGradient, Extent::kWhole);
+    if (path_ == PathKind::kNodeLocal) Set(Role::kColumn, Slot::kGradient, Extent::kWhole);
   } else {
     SetAll(Slot::kGradient, local ? Extent::kWhole : own);
   }
-  if (path_ != PathKind::kOwner && path_ != PathKind::kLocal && local) {
+  if (!HasOwner(path_) && path_ != PathKind::kLocal && local) {
     SetAll(Slot::kReducedGradient, own);
   }
   switch (path_) {
@@ -77,8 +81,13 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
         SetAll(Slot::kWholeWeight, Extent::kWhole);
       }
       break;
-    case PathKind::kOwner: {
-      const auto at_owner = [&](Slot slot) { Set(Role::kOwner, slot, Extent::kWhole); };
+    case PathKind::kOwner:
+    case PathKind::kNodeLocal: {
+      const bool one = path_ == PathKind::kOwner;
+      const auto at_owner = [&](Slot slot) {
+        Set(Role::kOwner, slot, Extent::kWhole);
+        if (!one) Set(Role::kColumn, slot, Extent::kWhole);
+      };
       // The owner is the root of its own node too.
       const auto at_node_roots = [&](Slot slot, Extent extent) {
         if (!TwoLevel(grid_)) return;
@@ -96,7 +105,7 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
         at_owner(Slot::kUpdate);
         at_owner(Slot::kDirection);
         if (sharded) {
-          at_node_roots(Slot::kNodeDirection, Extent::kNode);
+          if (one) at_node_roots(Slot::kNodeDirection, Extent::kNode);
           SetAll(Slot::kShardDirection, Extent::kShard);
         }
       }
@@ -120,9 +129,13 @@ void SlotExtents::SetAll(Slot slot, Extent extent) {
 }
 
 Role SlotExtents::RoleOf(int rank) const {
-  if (path_ != PathKind::kOwner) return Role::kOther;
+  if (!HasOwner(path_)) return Role::kOther;
   if (rank == matrix_->owner) return Role::kOwner;
   return grid_.local_of(rank) == grid_.local_of(matrix_->owner) ? Role::kColumn : Role::kOther;
+}
+
+bool SlotExtents::IsOwner(int rank) const {
+  return rank == matrix_->owner || (path_ == PathKind::kNodeLocal && RoleOf(rank) == Role::kColumn);
 }
 
 std::int64_t SlotExtents::RowsOf(Extent extent, int rank) const {
@@ -160,7 +173,8 @@ std::int64_t SlotExtents::RuleRows(int rank) const {
       // Momentum lives on the shard; a custom rule keeps its state whole.
       return matrix_->rule == RuleKind::kMuon ? matrix_->shard_rows[rank] : matrix_->rows;
     case PathKind::kOwner:
-      return rank == matrix_->owner ? matrix_->rows : 0;
+    case PathKind::kNodeLocal:
+      return IsOwner(rank) ? matrix_->rows : 0;
   }
   return 0;
 }
@@ -237,7 +251,7 @@ RankCost CostOfRank(const Plan& plan, int rank) {
   for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
     const PlanMatrix& matrix = plan.matrices[i];
     const SlotExtents extents(plan, static_cast<std::int32_t>(i));
-    cost.owned += matrix.owner == rank;
+    cost.owned += extents.IsOwner(rank);
     cost.state_bytes += extents.RuleRows(rank) * matrix.cols * matrix.state_bytes_per_element;
   }
   cost.buffer_bytes = scheduler::BufferSizes(plan).Total(rank);

@@ -16,13 +16,21 @@ enum class PathKind : std::uint8_t {
   kReplicated,   // every rank runs the rule on the whole matrix
   kGather,       // the same, on shards gathered everywhere
   kOwner,        // one rank runs the rule
+  kNodeLocal,    // one rank of each node does
 };
 PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& matrix);
-// Whether one rank is to run the rule, be it in a world of one.
-inline bool GetsOwner(Strategy strategy, const PlanMatrix& matrix) {
-  return matrix.layout == Layout::kOwned ||
-         (strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise &&
-          !matrix.pass_through);
+// Whether one rank of the world, or of each node, is to run the rule, be it in a world of one.
+inline bool GetsOwner(const ProcessGrid& grid, Strategy strategy, const PlanMatrix& matrix) {
+  if (matrix.layout == Layout::kOwned) return true;
+  if (matrix.rule == RuleKind::kElementwise || matrix.pass_through) return false;
+  // Where every rank is its node every rank would be an owner.
+  return strategy == Strategy::kOwner ||
+         (strategy == Strategy::kNodeLocal && (grid.ranks_per_node > 1 || grid.size() == 1));
+}
+// The ranks that can be an owner: under node_local those of the first node, which stand for the
+// ranks with their local rank on the others.
+inline int OwnerChoices(const ProcessGrid& grid, Strategy strategy) {
+  return strategy == Strategy::kNodeLocal ? grid.ranks_per_node : grid.size();
 }
 // Why the matrix, which says so, cannot pass through; null where it can.
 const char* AgainstPassThrough(Strategy strategy, const PlanMatrix& matrix);
@@ -36,6 +44,11 @@ inline bool EachPassHasGradient(const PlanLimits& limits, const PlanMatrix& matr
 inline int ReducingPasses(const Plan& plan, const PlanMatrix& matrix) {
   const bool each = EachPassHasGradient(plan.limits, matrix) && plan.topology.grid.size() > 1;
   return each ? plan.limits.passes : 1;
+}
+
+// One rank of the world, or of each node, runs the rule.
+inline bool HasOwner(PathKind path) {
+  return path == PathKind::kOwner || path == PathKind::kNodeLocal;
 }
 
 enum class Extent : std::uint8_t { kNothing, kWhole, kShard, kNode };
@@ -69,6 +82,8 @@ class SlotExtents {
   // The slots that a rank holds, be it with no rows.
   SlotMask Held(int rank) const { return held_[static_cast<int>(RoleOf(rank))]; }
   bool HeldAnywhere(Slot slot) const { return (held_[0] | held_[1] | held_[2]) & BitOf(slot); }
+  // Whether the rank runs the rule on the whole matrix as its owner, or its node's.
+  bool IsOwner(int rank) const;
   // Rows that the rule works on; 0 on ranks that do not run it.
   std::int64_t RuleRows(int rank) const;
 

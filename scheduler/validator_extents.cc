@@ -55,7 +55,7 @@ class MatrixExtents {
   void Mark(const Op& op) {
     for (const std::vector<int>& part : plan_.groups[op.group].parts) {
       for (std::size_t place = 0; place < part.size(); ++place) {
-        const Touches touches = TouchesOf(op.kind, static_cast<std::int32_t>(place) == op.root);
+        const Touches touches = TouchesOf(op, static_cast<std::int32_t>(place) == op.root);
         SlotMask& mask = touched_[part[place]];
         if (touches.reads_source) mask |= BitOf(op.source);
         if (touches.writes_target) mask |= BitOf(op.target);
@@ -83,7 +83,14 @@ class MatrixExtents {
         for (int rank : members) targets += target(rank);
         for (int rank : members) {
           if (op.kind == OpKind::kScatter && rank != root) continue;
-          if (source(rank) != targets) return Mismatch(index, rank, source(rank), targets);
+          // Rows of ranks that follow one another, as a node's, may lie in the whole.
+          const bool adjacent =
+              members.back() - members.front() + 1 == static_cast<int>(members.size());
+          const bool in_whole =
+              op.kind == OpKind::kScatter && adjacent && source(rank) == matrix_.rows;
+          if (source(rank) != targets && !in_whole) {
+            return Mismatch(index, rank, source(rank), targets);
+          }
         }
         return Carries(targets);
       case OpKind::kAllReduce:

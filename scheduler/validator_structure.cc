@@ -21,7 +21,7 @@ bool InRange(std::int64_t index, std::size_t size) {
 
 absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
   const int ranks = plan.topology.grid.size();
-  if (matrix.dtype > DType::kBF16 || matrix.layout > Layout::kOwned ||
+  if (!IsDType(matrix.dtype) || matrix.layout > Layout::kOwned ||
       matrix.gradient > GradientKind::kReduced || matrix.rule > RuleKind::kCustom) {
     return InvalidPlan("matrix '", matrix.name, "' has a field that names nothing");
   }
@@ -46,8 +46,10 @@ absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
   if (against != nullptr) {
     return InvalidPlan("matrix '", matrix.name, "' cannot pass through: ", against);
   }
-  const bool owned = GetsOwner(plan.strategy, matrix);
-  if (owned ? !InRange(matrix.owner, ranks) : matrix.owner != -1) {
+  const ProcessGrid& grid = plan.topology.grid;
+  const bool owned = GetsOwner(grid, plan.strategy, matrix);
+  const int choices = OwnerChoices(grid, plan.strategy);
+  if (owned ? !InRange(matrix.owner, choices) : matrix.owner != -1) {
     return InvalidPlan("matrix '", matrix.name, "' has the owner ", matrix.owner);
   }
   return absl::OkStatus();
@@ -257,7 +259,7 @@ absl::Status CheckPair(const Plan& plan, std::int32_t index) {
 }  // namespace
 
 absl::Status CheckStructure(const Plan& plan) {
-  if (plan.buffers < 0 || plan.strategy > Strategy::kOwner || !CheckLimits(plan.limits).ok()) {
+  if (plan.buffers < 0 || plan.strategy > Strategy::kNodeLocal || !CheckLimits(plan.limits).ok()) {
     return InvalidPlan("its strategy, limits or number of buffers name nothing");
   }
   const ProcessGrid& grid = plan.topology.grid;

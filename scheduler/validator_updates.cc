@@ -118,7 +118,7 @@ class MatrixUpdate {
     const PathKind path = PathOf(plan_.topology, plan_.strategy, *matrix_);
     for (int rank = 0; rank < World(); ++rank) {
       const RankState& state = ranks_[rank];
-      const int expected = path != PathKind::kOwner || rank == matrix_->owner ? 1 : 0;
+      const int expected = !HasOwner(path) || extents_->IsOwner(rank) ? 1 : 0;
       if (state.rule_runs != expected) {
         return absl::InvalidArgumentError(
             absl::StrCat("plan: matrix '", matrix_->name, "' is updated ", state.rule_runs,
@@ -146,8 +146,10 @@ class MatrixUpdate {
         "plan: on rank ", rank, ", ", DescribeOp(plan_, index_, rank), " ", what, "."));
   }
 
+  // The root of a broadcast has it already, also where it is given it again.
   static bool Receives(const Op& op, std::size_t place) {
-    return TouchesOf(op.kind, static_cast<std::int32_t>(place) == op.root).writes_target;
+    const bool root = static_cast<std::int32_t>(place) == op.root;
+    return TouchesOf(op, root).writes_target && !(root && op.kind == OpKind::kBroadcast);
   }
 
   absl::Status Move(const Op& op, const std::vector<int>& members) {

@@ -64,6 +64,19 @@ Product NewtonSchulz::ProductOf(const RecipeStep& step, void* workspace) const {
   return product;
 }
 
+absl::Status NewtonSchulz::EnqueueProducts(Stream& stream, void* workspace) const {
+  Math& math = device_.math();
+  for (const RecipeStep& step : recipe_.steps) {
+    if (step.kind == StepKind::kShiftDiagonal) {
+      WEFT_RETURN_IF_ERROR(math.ShiftDiagonal(stream, Operand(step.a, workspace), step.beta,
+                                              Operand(step.d, workspace)));
+    } else {
+      WEFT_RETURN_IF_ERROR(math.MatMul(stream, ProductOf(step, workspace)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status NewtonSchulz::Enqueue(Stream& stream, const float* update, float* direction,
                                    void* workspace) {
   if (rows_ == 0 || cols_ == 0) return absl::OkStatus();
@@ -74,14 +87,13 @@ absl::Status NewtonSchulz::Enqueue(Stream& stream, const float* update, float* d
   WEFT_RETURN_IF_ERROR(math.Normalize(stream, input, tall, options_.norm_floor,
                                       options_.clamp_to_floor,
                                       Operand(update::Operand::kX, workspace)));
-  for (const RecipeStep& step : recipe_.steps) {
-    if (step.kind == StepKind::kShiftDiagonal) {
-      WEFT_RETURN_IF_ERROR(math.ShiftDiagonal(stream, Operand(step.a, workspace), step.beta,
-                                              Operand(step.d, workspace)));
-    } else {
-      WEFT_RETURN_IF_ERROR(math.MatMul(stream, ProductOf(step, workspace)));
-    }
+  if (products_ == nullptr || products_in_ != workspace) {
+    WEFT_ASSIGN_OR_RETURN(products_, device_.Record([this, workspace](Stream& on) {
+      return EnqueueProducts(on, workspace);
+    }));
+    products_in_ = workspace;
   }
+  WEFT_RETURN_IF_ERROR(products_->Enqueue(stream));
   return math.Convert(stream, Operand(recipe_.result, workspace), tall, output);
 }
 

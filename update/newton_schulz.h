@@ -31,7 +31,8 @@ class NewtonSchulz {
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 
   // direction = NS(update); both fp32, dense rows x cols, `batch` of them, without overlap.
-  // Runs on one stream may share a workspace.
+  // Runs on one stream may share a workspace. The first run in a workspace records the products
+  // there (Device::Record()); a run in another one records them anew.
   absl::Status Enqueue(Stream& stream, const float* update, float* direction, void* workspace);
 
  private:
@@ -41,12 +42,17 @@ class NewtonSchulz {
   Matrix Operand(update::Operand operand, void* workspace) const;
   Product ProductOf(const RecipeStep& step, void* workspace) const;
 
+  absl::Status EnqueueProducts(Stream& stream, void* workspace) const;
+
   Device& device_;
   const NewtonSchulzOptions options_;
   const Recipe recipe_;
   const std::int64_t rows_, cols_, batch_;
   std::array<std::size_t, kOperandCount> offsets_ = {};
   std::size_t workspace_bytes_ = 0;
+  // Between the input's norm and the output's conversion, which touch the matrix's own memory.
+  std::unique_ptr<Replay> products_;
+  const void* products_in_ = nullptr;
 };
 
 }  // namespace weft::update

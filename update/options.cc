@@ -49,7 +49,7 @@ absl::Status Validate(const NewtonSchulzOptions& options) {
                                                    ", more than the ", kMostNewtonSchulzIterations,
                                                    " supported"));
   }
-  if (options.operand_type > DType::kBF16) {
+  if (!IsDType(options.operand_type)) {
     return absl::InvalidArgumentError("operand_type has a value that names nothing");
   }
   if (options.coefficients.triples.empty()) {

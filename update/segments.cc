@@ -68,6 +68,8 @@ double SpuriousEigenvalue(DType operand_type) {
       return -1e-6;
     case DType::kBF16:
       return -3.2e-3;
+    case DType::kF16:
+      return -4e-4;
   }
   return 0;
 }
@@ -75,6 +77,7 @@ double SpuriousEigenvalue(DType operand_type) {
 int LongestSegment(DType operand_type) {
   switch (operand_type) {
     case DType::kF32:
+    case DType::kF16:
       return 2;
     case DType::kBF16:
       return 0;

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "collectives/gloo/store.h"
 #include "collectives/reduce.h"
+#include "collectives/store.h"
 
 namespace weft::collectives::gloo {
 namespace {

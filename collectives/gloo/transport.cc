@@ -27,16 +27,8 @@ class GlooTransport final : public Transport {
 
   absl::StatusOr<std::unique_ptr<Communicator>> CreateCommunicator(
       std::string name, std::vector<int> world_ranks) override {
-    WEFT_RETURN_IF_ERROR(CheckNewCommunicator(name, world_ranks, rank(), size()));
-    if (const std::optional<Post> ended = session_->ended()) {
-      return AsSeenBy(ended->failure, name, rank());
-    }
-    if (!session_->TakeName(name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rank ", rank(), " already had a communicator named '", name, "'"));
-    }
-    Membership membership{std::move(name), 0, std::move(world_ranks)};
-    while (membership.world_rank() != rank()) ++membership.rank;
+    WEFT_ASSIGN_OR_RETURN(Membership membership,
+                          session_->NewMembership(std::move(name), std::move(world_ranks)));
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Connections> connections, Connect(*session_, membership));
     auto member =
         std::make_shared<GlooMember>(std::move(membership), session_, std::move(connections));

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/gloo/board.h"
+#include "collectives/board.h"
 #include "collectives/gloo/session.h"
 #include "weft/clock.h"
 

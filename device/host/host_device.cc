@@ -53,8 +53,39 @@ std::unique_ptr<Stream> HostDevice::CreateStream(std::string name, StreamPriorit
 
 std::unique_ptr<Event> HostDevice::CreateEvent() { return std::make_unique<HostEvent>(clock_); }
 
+absl::StatusOr<std::unique_ptr<Stream>> HostDevice::AdoptStream(void*, std::string name) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the host has no streams of its own to adopt one as '", name, "'"));
+}
+
+absl::StatusOr<std::unique_ptr<Event>> HostDevice::AdoptEvent(void*) {
+  return absl::InvalidArgumentError("the host has no events of its own to adopt");
+}
+
 absl::StatusOr<std::unique_ptr<Buffer>> HostDevice::Allocate(std::size_t bytes) {
   return HostBuffer::Create(bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> HostDevice::AllocateHost(std::size_t bytes) {
+  return HostBuffer::Create(bytes);
+}
+
+namespace {
+
+class HostReplay final : public Replay {
+ public:
+  explicit HostReplay(std::function<absl::Status(Stream&)> work) : work_(std::move(work)) {}
+  absl::Status Enqueue(Stream& stream) override { return work_(stream); }
+
+ private:
+  const std::function<absl::Status(Stream&)> work_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Replay>> HostDevice::Record(
+    std::function<absl::Status(Stream&)> work) {
+  return std::make_unique<HostReplay>(std::move(work));
 }
 
 void HostDevice::Copy(Stream& stream, void* to, const void* from, std::size_t bytes) {

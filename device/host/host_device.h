@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,11 +22,17 @@ class HostDevice final : public Device {
   DeviceIdentity identity() const override;
   std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override;
   std::unique_ptr<Event> CreateEvent() override;
+  absl::StatusOr<std::unique_ptr<Stream>> AdoptStream(void* native, std::string name) override;
+  absl::StatusOr<std::unique_ptr<Event>> AdoptEvent(void* native) override;
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(std::size_t bytes) override;
   void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) override;
   absl::Status CopyNow(void* to, const void* from, std::size_t bytes) override;
   void Clear(Stream& stream, void* to, std::size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Replay>> Record(
+      std::function<absl::Status(Stream&)> work) override;
   Math& math() override { return math_; }
+  int hardware_queues() const override { return 0; }
   Clock& clock() override { return clock_; }
 
  private:

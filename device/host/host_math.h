@@ -16,6 +16,7 @@ class HostMath final : public Math {
 
   absl::Status MatMul(Stream& stream, const Product& product) override;
   absl::Status Prepare(const Product& product) override;
+  absl::Status Prepare(Stream&) override { return absl::OkStatus(); }
   absl::Status Normalize(Stream& stream, const Matrix& u, bool transpose, float floor,
                          bool clamp_to_floor, const Matrix& x) override;
   absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps, float gamma,
@@ -34,6 +35,8 @@ class HostMath final : public Math {
                      const float* direction, void* weight, DType weight_type,
                      const StepControl* control) override;
   absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override;
+  absl::Status Tally(Stream& stream, const VerdictArguments& arguments) override;
+  absl::Status Decide(Stream& stream, const VerdictArguments& arguments) override;
 
  private:
   MatMulCache products_;

@@ -1,7 +1,6 @@
 #include "device/host/host_stream.h"
 
 #include <omp.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -9,14 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/check.h"
 #include "base/deadline.h"
 
 namespace weft::device {
 namespace {
-
-// The kernel's limit for a thread's name, without the terminating zero.
-constexpr std::size_t kThreadNameLength = 15;
 
 // A thread of normal priority that wakes up on a busy core may wait for the end of the running
 // thread's slice, some milliseconds: more than most collectives take.
@@ -122,7 +119,7 @@ void HostStream::RunWorker(int threads, StreamPriority priority) {
     (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()),
                       priority == StreamPriority::kHigh ? kHighNice : kRaisedNice);
   }
-  pthread_setname_np(pthread_self(), name_.substr(0, kThreadNameLength).c_str());
+  base::NameThread(name_);
   omp_set_num_threads(threads);
   std::deque<Item> items;
   for (;;) {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "device/host/bf16.h"
+#include "device/half.h"
 
 // Resolvers of cloned functions run before a sanitizer's runtime is up.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -13,6 +13,10 @@
 #else
 #define WEFT_VECTOR_CLONES
 #endif
+
+#define WEFT_FOR_EACH_PAIR(Define)                                                \
+  Define(float, float) Define(float, BF16) Define(float, F16) Define(BF16, float) \
+      Define(BF16, BF16) Define(BF16, F16) Define(F16, float) Define(F16, BF16) Define(F16, F16)
 
 namespace weft::device {
 namespace {
@@ -127,7 +131,8 @@ template <typename From, typename To, typename Row>
     for (std::int64_t i = 0; i < count; ++i) Store(Load(x + i) + Load(y + i), y + i);      \
   }
 WEFT_DEFINE_SUMS(float)
-WEFT_DEFINE_SUMS(std::uint16_t)
+WEFT_DEFINE_SUMS(BF16)
+WEFT_DEFINE_SUMS(F16)
 #undef WEFT_DEFINE_SUMS
 
 #define WEFT_DEFINE_CONVERSIONS(From, To)                                                        \
@@ -197,16 +202,10 @@ WEFT_DEFINE_SUMS(std::uint16_t)
       }                                                                                            \
     }                                                                                              \
   }
-WEFT_DEFINE_ROW_NORM(float, float)
-WEFT_DEFINE_ROW_NORM(float, std::uint16_t)
-WEFT_DEFINE_ROW_NORM(std::uint16_t, float)
-WEFT_DEFINE_ROW_NORM(std::uint16_t, std::uint16_t)
+WEFT_FOR_EACH_PAIR(WEFT_DEFINE_ROW_NORM)
 #undef WEFT_DEFINE_ROW_NORM
 
-WEFT_DEFINE_CONVERSIONS(float, float)
-WEFT_DEFINE_CONVERSIONS(float, std::uint16_t)
-WEFT_DEFINE_CONVERSIONS(std::uint16_t, float)
-WEFT_DEFINE_CONVERSIONS(std::uint16_t, std::uint16_t)
+WEFT_FOR_EACH_PAIR(WEFT_DEFINE_CONVERSIONS)
 #undef WEFT_DEFINE_CONVERSIONS
 
 #define WEFT_DEFINE_MOMENTUM(G)                                                               \
@@ -229,7 +228,8 @@ WEFT_DEFINE_CONVERSIONS(std::uint16_t, std::uint16_t)
     }                                                                                         \
   }
 WEFT_DEFINE_MOMENTUM(float)
-WEFT_DEFINE_MOMENTUM(std::uint16_t)
+WEFT_DEFINE_MOMENTUM(BF16)
+WEFT_DEFINE_MOMENTUM(F16)
 #undef WEFT_DEFINE_MOMENTUM
 
 #define WEFT_DEFINE_APPLY(W)                                                                     \
@@ -240,7 +240,8 @@ WEFT_DEFINE_MOMENTUM(std::uint16_t)
     }                                                                                            \
   }
 WEFT_DEFINE_APPLY(float)
-WEFT_DEFINE_APPLY(std::uint16_t)
+WEFT_DEFINE_APPLY(BF16)
+WEFT_DEFINE_APPLY(F16)
 #undef WEFT_DEFINE_APPLY
 
 #define WEFT_DEFINE_ADAMW(G, W)                                                                 \
@@ -255,10 +256,7 @@ WEFT_DEFINE_APPLY(std::uint16_t)
       Store(Load(weight + i) * f.keep - f.step * (m[i] / denominator), weight + i);             \
     }                                                                                           \
   }
-WEFT_DEFINE_ADAMW(float, float)
-WEFT_DEFINE_ADAMW(float, std::uint16_t)
-WEFT_DEFINE_ADAMW(std::uint16_t, float)
-WEFT_DEFINE_ADAMW(std::uint16_t, std::uint16_t)
+WEFT_FOR_EACH_PAIR(WEFT_DEFINE_ADAMW)
 #undef WEFT_DEFINE_ADAMW
 // NOLINTEND(bugprone-macro-parentheses)
 
@@ -354,22 +352,22 @@ void AdamWStep(std::int64_t count, const G* gradient, const AdamWFactors& factor
   template void RowNormInto(const A*, std::int64_t, std::int64_t, std::int64_t, bool, double,   \
                             double, B*, std::int64_t);                                          \
   template void AdamWStep(std::int64_t, const A*, const AdamWFactors&, float*, float*, B*);
-WEFT_INSTANTIATE(float, float)
-WEFT_INSTANTIATE(float, std::uint16_t)
-WEFT_INSTANTIATE(std::uint16_t, float)
-WEFT_INSTANTIATE(std::uint16_t, std::uint16_t)
+WEFT_FOR_EACH_PAIR(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE
 
 #define WEFT_INSTANTIATE(T)                                                                       \
   template double FrobeniusNorm(const T*, std::int64_t, std::int64_t, std::int64_t);              \
   template void AddInto(const T*, std::int64_t, T*);                                              \
   template void ShiftDiagonalInto(const T*, std::int64_t, std::int64_t, float, T*, std::int64_t); \
-  template void MirrorLowerRows(T*, std::int64_t, std::int64_t, std::int64_t);                    \
   template void MomentumStep(std::int64_t, const T*, float, float, bool, float*, float*);         \
   template void ApplyStep(std::int64_t, float, float, const float*, T*);
 WEFT_INSTANTIATE(float)
-WEFT_INSTANTIATE(std::uint16_t)
+WEFT_INSTANTIATE(BF16)
+WEFT_INSTANTIATE(F16)
 #undef WEFT_INSTANTIATE
 // NOLINTEND(bugprone-macro-parentheses)
+
+template void MirrorLowerRows(float*, std::int64_t, std::int64_t, std::int64_t);
+template void MirrorLowerRows(std::uint16_t*, std::int64_t, std::int64_t, std::int64_t);
 
 }  // namespace weft::device

@@ -1,8 +1,10 @@
 // The element-wise loops behind HostMath, on host pointers. Serial and in a fixed order, so equal
-// arguments give equal bits on every machine. bf16 elements are std::uint16_t bit patterns.
+// arguments give equal bits on every machine. Elements are float, BF16 or F16 (device/half.h).
 #pragma once
 
 #include <cstdint>
+
+#include "device/step_factors.h"
 
 namespace weft::device {
 
@@ -37,7 +39,8 @@ template <typename T>
 void ShiftDiagonalInto(const T* x, std::int64_t n, std::int64_t x_stride, float shift, T* y,
                        std::int64_t y_stride);
 
-// D[j][i] = D[i][j] for row_begin <= i < row_end and j < i, in an n x n matrix.
+// D[j][i] = D[i][j] for row_begin <= i < row_end and j < i, in an n x n matrix. Of 16-bit types
+// only the bits are moved, as std::uint16_t.
 template <typename T>
 void MirrorLowerRows(T* d, std::int64_t row_begin, std::int64_t row_end, std::int64_t row_stride);
 
@@ -49,17 +52,6 @@ template <typename W>
 void ApplyStep(std::int64_t count, float decay, float step, const float* direction, W* weight);
 
 // Math::AdamW with the scalars of step t already worked out, in double, by the caller.
-struct AdamWFactors {
-  float gradient_scale = 1;
-  float keep = 1;  // 1 - lr * weight_decay
-  float beta1 = 0;
-  float rest1 = 0;  // 1 - beta1
-  float beta2 = 0;
-  float rest2 = 0;  // 1 - beta2
-  float step = 0;   // lr / (1 - beta1^t)
-  float root = 0;   // sqrt(1 - beta2^t)
-  float eps = 0;
-};
 template <typename G, typename W>
 void AdamWStep(std::int64_t count, const G* gradient, const AdamWFactors& factors, float* m,
                float* v, W* weight);

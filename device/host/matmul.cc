@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
@@ -15,7 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/half.h"
 #include "device/host/kernels.h"
+#include "device/product_check.h"
 
 namespace weft::device {
 namespace {
@@ -81,6 +82,8 @@ memory::data_type TypeOf(DType type) {
       return memory::data_type::f32;
     case DType::kBF16:
       return memory::data_type::bf16;
+    case DType::kF16:
+      return memory::data_type::f16;
   }
   return memory::data_type::undef;
 }
@@ -91,6 +94,7 @@ bool CanBeWidened(DType type) {
     case DType::kF32:
       return false;
     case DType::kBF16:
+    case DType::kF16:
       return true;
   }
   return false;
@@ -195,7 +199,10 @@ class Panel {
         CopyRows<float>(product_.c, rows_, cols_, c, product_.d, d);
         return;
       case DType::kBF16:
-        CopyRows<std::uint16_t>(product_.c, rows_, cols_, c, product_.d, d);
+        CopyRows<BF16>(product_.c, rows_, cols_, c, product_.d, d);
+        return;
+      case DType::kF16:
+        CopyRows<F16>(product_.c, rows_, cols_, c, product_.d, d);
         return;
     }
   }
@@ -269,6 +276,7 @@ class LibraryPlan final : public MatMulPlan {
                           form.row_stride);
           break;
         case DType::kBF16:
+        case DType::kF16:
           MirrorLowerRows(static_cast<std::uint16_t*>(d) + i * form.batch_stride, row_begin,
                           row_end, form.row_stride);
           break;
@@ -284,20 +292,21 @@ class LibraryPlan final : public MatMulPlan {
   std::size_t scratch_bytes_ = 0;
 };
 
-// bf16 operands through an fp32 product.
+// The fp32 product that stands for `product`: dense operands.
+Product Widened(const Product& product) {
+  Product wide = product;
+  for (Matrix* matrix : {&wide.a, &wide.b, &wide.c, &wide.d}) {
+    *matrix = Matrix::Dense(nullptr, DType::kF32, matrix->rows, matrix->cols, matrix->batch);
+  }
+  return wide;
+}
+
+// 16-bit operands, of type Half, through an fp32 product.
+template <typename Half>
 class WidenedPlan final : public MatMulPlan {
  public:
   WidenedPlan(const Product& product, std::shared_ptr<const MatMulPlan> inner)
       : product_(product), inner_(std::move(inner)) {}
-
-  // The fp32 product that stands for `product`: dense operands.
-  static Product Widen(const Product& product) {
-    Product wide = product;
-    for (Matrix* matrix : {&wide.a, &wide.b, &wide.c, &wide.d}) {
-      *matrix = Matrix::Dense(nullptr, DType::kF32, matrix->rows, matrix->cols, matrix->batch);
-    }
-    return wide;
-  }
 
   absl::Status Run(const void* a, const void* b, const void* c, void* d) const override {
     const bool with_c = product_.beta != 0;
@@ -315,7 +324,7 @@ class WidenedPlan final : public MatMulPlan {
     const Matrix& form = product_.d;
     for (std::int64_t i = 0; i < form.batch; ++i) {
       ConvertInto(wide_d + i * form.rows * form.cols, form.rows, form.cols, form.cols, false,
-                  static_cast<std::uint16_t*>(d) + i * form.batch_stride, form.row_stride);
+                  static_cast<Half*>(d) + i * form.batch_stride, form.row_stride);
     }
     return absl::OkStatus();
   }
@@ -327,8 +336,8 @@ class WidenedPlan final : public MatMulPlan {
 
   static void Widen(const Matrix& form, const void* from, float* to) {
     for (std::int64_t i = 0; i < form.batch; ++i) {
-      ConvertInto(static_cast<const std::uint16_t*>(from) + i * form.batch_stride, form.rows,
-                  form.cols, form.row_stride, false, to + i * form.rows * form.cols, form.cols);
+      ConvertInto(static_cast<const Half*>(from) + i * form.batch_stride, form.rows, form.cols,
+                  form.row_stride, false, to + i * form.rows * form.cols, form.cols);
     }
   }
 
@@ -339,7 +348,7 @@ class WidenedPlan final : public MatMulPlan {
 absl::StatusOr<std::shared_ptr<const MatMulPlan>> MakePlan(const Product& product,
                                                            const MatMulOptions& options) {
   const bool widen = CanBeWidened(product.a.dtype);
-  if (!widen || options.native_bf16) {
+  if (!widen || options.native_halves) {
     try {
       return std::make_shared<const LibraryPlan>(product, options);
     } catch (const dnnl::error& error) {
@@ -351,28 +360,22 @@ absl::StatusOr<std::shared_ptr<const MatMulPlan>> MakePlan(const Product& produc
     }
   }
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const MatMulPlan> inner,
-                        MakePlan(WidenedPlan::Widen(product), options));
-  return std::make_shared<const WidenedPlan>(product, std::move(inner));
-}
-
-std::string KeyOf(const Product& product) {
-  std::string key;
-  for (const Matrix* matrix : {&product.a, &product.b, &product.c, &product.d}) {
-    if (matrix == &product.c && product.beta == 0) continue;
-    absl::StrAppend(&key, matrix->rows, ",", matrix->cols, ",", matrix->row_stride, ",",
-                    matrix->batch, ",", matrix->batch > 1 ? matrix->batch_stride : 0, ";");
+                        MakePlan(Widened(product), options));
+  switch (product.a.dtype) {
+    case DType::kF32:
+      break;
+    case DType::kBF16:
+      return std::make_shared<const WidenedPlan<BF16>>(product, std::move(inner));
+    case DType::kF16:
+      return std::make_shared<const WidenedPlan<F16>>(product, std::move(inner));
   }
-  absl::StrAppend(&key, static_cast<int>(product.a.dtype), product.transpose_b ? "t" : "n",
-                  product.symmetric ? "s" : "f",
-                  absl::Hex(std::bit_cast<std::uint32_t>(product.alpha)), ",",
-                  absl::Hex(std::bit_cast<std::uint32_t>(product.beta)));
-  return key;
+  return inner;
 }
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const MatMulPlan>> MatMulCache::Get(const Product& product) {
-  const std::string key = KeyOf(product);
+  const std::string key = FormOf(product);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const MatMulPlan> plan, MakePlan(product, options_));

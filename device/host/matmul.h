@@ -15,9 +15,9 @@ namespace weft::device {
 
 struct MatMulOptions {
   int threads = 1;
-  // Whether bf16 operands may be given to the library as they are. Otherwise, and where the CPU
+  // Whether 16-bit operands may be given to the library as they are. Otherwise, and where the CPU
   // lacks what the library needs for them, they are widened to fp32 and the result is rounded.
-  bool native_bf16 = true;
+  bool native_halves = true;
   // Symmetric results with fewer rows are computed in full and then mirrored: below this the
   // panels are too small to be efficient.
   std::int64_t min_triangle_rows = 256;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "weft/dtype.h"
+#include "weft/log.h"
 #include "weft/stream.h"
 
 namespace weft {
@@ -105,7 +106,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // "local", "gloo".
+  // "local", "gloo", "nccl".
   virtual std::string_view kind() const = 0;
   virtual int rank() const = 0;  // in the world
   virtual int size() const = 0;
@@ -122,10 +123,23 @@ class Transport {
   // rank. The first cause wins. Thread-safe, also from inside an operation; never blocks on a peer.
   virtual void Abort(const absl::Status& cause) = 0;
 
+  // Operations of a communicator that dies may end early without failing their streams (NCCL): what
+  // the streams do from then on is worthless, and this is true before they do it. Cheap,
+  // thread-safe.
+  virtual bool ended() const { return false; }
+
   // OK, or the first failure that this rank knows of, its own or a peer's. After a failure it may
   // wait (at most a second or two, never beyond the deadline) to learn the root cause, so that all
   // ranks tell the same story. Thread-safe.
   virtual absl::Status failure() = 0;
+
+  // How this transport works here, a sentence each; a warning where it could be made to work
+  // better. Commit() logs them.
+  struct Note {
+    LogLevel level = LogLevel::kInfo;
+    std::string text;
+  };
+  virtual std::vector<Note> notes() const { return {}; }
 };
 
 }  // namespace weft

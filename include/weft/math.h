@@ -51,6 +51,8 @@ struct StepControl {
   float gradient_factor = 1;  // clipping, and a loss scale undone
 };
 
+struct VerdictArguments;  // weft/verdict.h
+
 // All calls enqueue on `stream` and return at once; pointers must stay valid until the stream has
 // passed the item. Argument errors (shape, dtype) are returned at once and enqueue nothing.
 // Empty matrices (rows, cols or count zero) are no-ops.
@@ -64,6 +66,10 @@ class Math {
   // Makes the first call of a product of this form cheap later: selects and compiles its kernels
   // now, on the host. Data pointers are ignored.
   virtual absl::Status Prepare(const Product& product) = 0;
+
+  // What products and norms on `stream` need besides their arguments (room to work in), now, so
+  // that none of them waits for it. May block the host. ResourceExhausted when there is no memory.
+  virtual absl::Status Prepare(Stream& stream) = 0;
 
   // X = U / ||U||_F per matrix of the batch, with op(U) = U^T when `transpose`. U is kF32; X has
   // either dtype, shape op(U). The norm neither overflows nor underflows. A norm below `floor`
@@ -132,6 +138,12 @@ class Math {
     const StepControl* control = nullptr;
   };
   virtual absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) = 0;
+
+  // What this rank has found in its gradients, into `arguments.values`: where a norm is not finite,
+  // kVerdictNonFinite of its matrix; and the root of the sum of the others' squares in the tail.
+  virtual absl::Status Tally(Stream& stream, const VerdictArguments& arguments) = 0;
+  // From the reduced values to `arguments.controls` (device/verdict_rules.h).
+  virtual absl::Status Decide(Stream& stream, const VerdictArguments& arguments) = 0;
 };
 
 }  // namespace weft

@@ -48,9 +48,10 @@ struct Op {
   // group carry unequal payloads, the largest.
   std::int64_t bytes = 0;
   double flops = 0;  // per executing rank; the largest share where ranks hold unequal shards
-  // Ops that must have run before this one, on every rank that runs both: of this step, and of the
-  // step before. Ascending. Ops before it on the same lane are implied and not listed, nor is what
-  // a chain of lanes and listed ops implies.
+  // Ops that are issued before this one on every rank that runs both: of this step, and of the step
+  // before. A rank's device waits for those that its own data needs (docs/adr/0021). Ascending. Ops
+  // before it on the same lane are implied and not listed, nor is what a chain of lanes and listed
+  // ops implies.
   std::vector<std::int32_t> after;
   std::vector<std::int32_t> after_previous;
 };
@@ -104,7 +105,9 @@ struct PlanMatrix {
   std::vector<std::string> warnings;
 
   // Filled by the builder:
-  std::int32_t owner = -1;   // world rank; -1 when every rank runs the rule
+  // The world rank that runs the rule, under node_local of the first node: those with its local
+  // rank run it on the others. -1 when every rank does.
+  std::int32_t owner = -1;
   std::int32_t bucket = -1;  // index into Plan::sets: the matrices that it travels with
   std::int32_t batch = -1;   // index into Plan::sets: the matrices that NS runs with it
   // The buffer behind each slot. Matrices share one by taking turns, or side by side:

@@ -29,7 +29,12 @@ enum class RuleKind : std::uint8_t {
   kCustom,       // the caller's function, with whole gradient, state and weight
 };
 
-enum class Strategy : std::uint8_t { kReplicated, kGather, kOwner };
+enum class Strategy : std::uint8_t {
+  kReplicated,
+  kGather,
+  kOwner,
+  kNodeLocal,  // an owner on each node: the nodes repeat the work
+};
 
 // A job passes its stages in this order.
 enum class Stage : std::uint8_t {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "weft/checkpoint.h"
 #include "weft/communicator.h"
 #include "weft/completion_queue.h"
 #include "weft/cost_model.h"
@@ -56,7 +57,7 @@ using Rule = std::variant<MuonOptions, AdamWOptions, CustomRule>;
 // All ranks register the same matrices in the same order, which is the order in which the forward
 // pass uses them; only `weight` and the rule's code differ by rank.
 struct MatrixSpec {
-  std::string name;  // unique, not empty
+  std::string name;  // unique, not empty, UTF-8
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::kF32;  // of weight and gradient
@@ -106,10 +107,11 @@ struct RuntimeOptions {
   Topology topology;  // its grid must have the transport's size
   Strategy strategy = Strategy::kOwner;
   bool strict = false;  // refuse plans with a fallback
-  // Strategy owner: who finds the owners, and how long the program may take (rank 0's value; the
-  // others wait meanwhile, so it must stay below the transport's deadline; infinite: the owners
-  // depend on the registrations alone). Plan::owner_report tells how good they are. Where the time
-  // ends the program, another run may get other owners: equal weights, but State() elsewhere.
+  // Strategies owner and node_local: who finds the owners, and how long the program may take (rank
+  // 0's value; the others wait meanwhile, so it must stay below the transport's deadline; infinite:
+  // the owners depend on the registrations alone). Plan::owner_report tells how good they are.
+  // Where the time ends the program, another run may get other owners: equal weights, but State()
+  // elsewhere.
   OwnerSolver owner_solver = OwnerSolver::kMilp;
   absl::Duration owner_time_limit = absl::Seconds(5);
   // Caps (one that is not kept fails Commit()), layers, given owners (nobody is asked to find any
@@ -209,11 +211,11 @@ class Runtime {
   // step, until ParameterReleased(), and those of later layers are on their way. A step has
   // limits.passes forward passes over the layers, in order of registration, each followed by a
   // backward one in the opposite order; every pass may leave layers out: a need is taken for the
-  // first that the step still has of the layer. A layer that is needed again is released.
-  // FailedPrecondition where the step has no further pass, and while what comes first in plan order
-  // is missing: the gradients of later layers in the last backward pass (in each, with
-  // limits.reduce_each_pass), and the release of layers whose place this one takes; the call may be
-  // repeated when it has come.
+  // first that the step still has of the layer. A layer that is needed again is released on that
+  // stream, which has to come after the stream that used it. FailedPrecondition where the step has
+  // no further pass, and while what comes first in plan order is missing: the gradients of later
+  // layers in the last backward pass (in each, with limits.reduce_each_pass), and the release of
+  // layers whose place this one takes; the call may be repeated when it has come.
   virtual absl::Status ParameterNeeded(int layer, Stream& stream) = 0;
   // The same for a trainer that computes on the host: blocks until then. The step's error, if any.
   virtual absl::Status WaitForLayer(int layer) = 0;
@@ -227,13 +229,39 @@ class Runtime {
   // Blocks until the last closed step is complete on this rank; its outcome.
   virtual absl::Status WaitForStep() = 0;
 
-  // Steps closed so far.
+  // Steps closed so far, those before a loaded checkpoint included.
   virtual std::int64_t steps() const = 0;
   // After Commit().
   virtual const Plan& plan() const = 0;
   // This rank's optimizer state of a matrix, empty where it holds none: Muon's momentum, AdamW's m
   // then v, rows as held here. Valid while no step is under way.
   virtual absl::StatusOr<absl::Span<float>> State(MatrixId matrix) = 0;
+
+  // The next four are collective, wait for the last closed step, and fail on all ranks alike,
+  // naming the rank at fault. Between steps alone: FailedPrecondition while there are gradients of
+  // an open step. As to all that is collective, ranks come to them at the same place among their
+  // calls of Submit(), Step() and, of owned layers, ParameterNeeded(); else collectives cross,
+  // which ends the runtime.
+  //
+  // Writes what Load() goes on from into `folder`, which all ranks see and which is made where
+  // missing. A folder holds one checkpoint: the old one counts until the new one is complete and
+  // synced, and is removed then. Ranks wait for the slowest disk, which must be done within the
+  // transport's deadline (as at Load()). After an error (of the file system, with its code) the
+  // folder holds a whole one, the old one unless the last sync failed, and the runtime goes on.
+  virtual absl::Status Save(const std::string& folder, const SaveOptions& options = {}) = 0;
+  // Goes on from a checkpoint of any grid, strategy and layout: after Commit() and before this
+  // runtime has been used (FailedPrecondition), steps() is what it was then. Everything that is
+  // read is checked before anything is changed: NotFound where the folder has none; InvalidArgument
+  // or DataLoss names the file that is missing, torn, damaged or of another save; InvalidArgument
+  // the matrix that differs. What fails after that (the device) ends the runtime.
+  virtual absl::Status Load(const std::string& folder, const LoadOptions& options = {}) = 0;
+  // The same for a trainer's own checkpoint system. Save the description and, of each tensor, all
+  // ranks' ranges. Without data it is not collective, and tells no description.
+  virtual absl::StatusOr<ExportedState> ExportState(const ExportOptions& options = {}) = 0;
+  // As Load(). `state` has the saved description and, in any order and any pieces, what this rank's
+  // ExportState() with every_copy has ranges of; more than that is not looked at. The same
+  // description on all ranks. InvalidArgument names the tensor that is missing or does not fit.
+  virtual absl::Status ImportState(const ExportedState& state, const LoadOptions& options = {}) = 0;
 
   // Of the last complete step. FailedPrecondition before one.
   virtual absl::StatusOr<StepMetrics> Metrics() = 0;

@@ -32,6 +32,10 @@ class Stream {
   // As given at creation; names the stream in traces and messages.
   virtual std::string_view name() const = 0;
 
+  // The device library's own (CUDA: cudaStream_t), for work that Weft has no call for; null on the
+  // host.
+  virtual void* native() const { return nullptr; }
+
   // Enqueues a host function. It may block (a collective does) but must not call back into this
   // stream's Synchronize(). A returned error fails the stream.
   virtual void Enqueue(Work work) = 0;

@@ -74,10 +74,12 @@ struct SegmentAnalysis {
   static constexpr double kSafeCondition = 100;
 };
 
-// Worst spurious Gram eigenvalue assumed for an operand type: bf16 -3.2e-3, fp32 -1e-6.
+// Worst spurious Gram eigenvalue assumed for an operand type: bf16 -3.2e-3, fp16 -4e-4,
+// fp32 -1e-6.
 double SpuriousEigenvalue(DType operand_type);
-// Longest segment that does not cost an operand type accuracy against plain NS: 2 for fp32, whose
-// rounding errors longer ones amplify several times; 0 (no bound beyond safety) for bf16.
+// Longest segment that does not cost an operand type accuracy against plain NS: 2 for fp32 and
+// fp16, whose rounding errors longer ones amplify several times; 0 (no bound beyond safety) for
+// bf16.
 int LongestSegment(DType operand_type);
 SegmentAnalysis AnalyzeSegments(const Coefficients& coefficients, const std::vector<int>& segments,
                                 double epsilon);

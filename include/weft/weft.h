@@ -1,6 +1,7 @@
 // Everything a trainer needs.
 #pragma once
 
+#include "weft/checkpoint.h"
 #include "weft/clock.h"
 #include "weft/communicator.h"
 #include "weft/completion_queue.h"
@@ -9,6 +10,7 @@
 #include "weft/grid.h"
 #include "weft/job.h"
 #include "weft/launch.h"
+#include "weft/log.h"
 #include "weft/metrics.h"
 #include "weft/plan.h"
 #include "weft/plan_cost.h"

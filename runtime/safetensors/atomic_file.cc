@@ -47,6 +47,15 @@ int OpenNameless(const std::string& target, mode_t mode) {
 
 }  // namespace
 
+absl::Status SyncFolder(const std::string& folder) {
+  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) return Failure(errno, folder);
+  const int error = ::fsync(handle) == 0 ? 0 : errno;
+  ::close(handle);
+  if (error == 0 || error == EINVAL || error == ENOTSUP || error == EROFS) return absl::OkStatus();
+  return Failure(error, folder);
+}
+
 AtomicFile::AtomicFile(std::string path, std::string target, Kind kind, std::string temporary,
                        int descriptor)
     : path_(std::move(path)),
@@ -132,14 +141,7 @@ absl::Status AtomicFile::Commit() {
     if (::rename(temporary_.c_str(), target_.c_str()) != 0) return Failure(errno, path_);
     exists_ = false;
   }
-  // The rename itself survives a power cut only once the folder is synced. Some file systems cannot
-  // sync folders; the file is complete there all the same.
-  const int handle = ::open(FolderOf(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle >= 0) {
-    (void)::fsync(handle);
-    ::close(handle);
-  }
-  return absl::OkStatus();
+  return SyncFolder(FolderOf(target_));
 }
 
 }  // namespace safetensors

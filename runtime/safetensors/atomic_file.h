@@ -11,6 +11,10 @@
 
 namespace weft::safetensors {
 
+// Has what was made or renamed in the folder survive a power cut. OK on file systems that cannot
+// sync folders.
+absl::Status SyncFolder(const std::string& folder);
+
 // Written beside its final path: into a file without a name, which goes with the process however
 // that ends, where the file system has those; elsewhere under a temporary name that ends in ".tmp"
 // and is removed on destruction unless Commit() has succeeded. A symbolic link at the final path

@@ -1,5 +1,7 @@
-// One rank holds a matrix's state and runs its rule once in the world. Collectives go by node and
-// by inter group where the grid has both.
+// One rank holds a matrix's state and runs its rule once in the world: strategy owner. Collectives
+// go by node and by inter group where the grid has both. Or one rank of each node does, once in the
+// node and the same on all: node_local. Then the sum of the gradients is all that goes between
+// nodes (and, of shards that come reduced, their gathering).
 #include "absl/strings/str_cat.h"
 #include "scheduler/strategies/path.h"
 
@@ -14,7 +16,10 @@ bool OwnerHasGradient(const PlanMatrix& matrix) {
 
 class Owner final : public Path {
  public:
+  explicit Owner(bool on_each_node) : on_each_node_(on_each_node) {}
+
   std::string Describe(const PlanMatrix& matrix) const override {
+    if (on_each_node_) return DescribeOnEachNode(matrix);
     const std::string collect = OwnerHasGradient(matrix)                    ? ""
                                 : matrix.gradient == GradientKind::kReduced ? "gather, "
                                                                             : "reduce, ";
@@ -33,9 +38,7 @@ class Owner final : public Path {
   }
 
   Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
-    const PlanMatrix& matrix = plan.matrix(m);
-    return {plan.Rank(matrix.owner),
-            OwnerHasGradient(matrix) ? Slot::kGradient : Slot::kReducedGradient};
+    return {plan.AnyOwner(m), GradientSlot(plan.matrix(m))};
   }
 
   void Collect(PlanBuilder& plan, std::int32_t m) const override {
@@ -47,8 +50,8 @@ class Owner final : public Path {
   void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
     const std::int32_t m = unit[0];
     const PlanMatrix& matrix = plan.matrix(m);
-    const std::int32_t owner = plan.Rank(matrix.owner);
-    const Slot gradient = GradientHolders(plan, m).slot;
+    const std::int32_t owner = plan.Runners(m);
+    const Slot gradient = GradientSlot(matrix);
     if (matrix.rule == RuleKind::kCustom) {
       plan.Compute(OpKind::kCustom, owner, m, Stage::kApplied,
                    {gradient, Sharded(matrix) ? Slot::kWholeWeight : Slot::kWeight}, matrix.flops);
@@ -66,7 +69,7 @@ class Owner final : public Path {
     const PlanMatrix& matrix = plan.matrix(m);
     if (matrix.layout == Layout::kOwned) return;  // fetched when it is needed
     if (matrix.bucket >= 0) {
-      plan.Compute(OpKind::kCopyRows, plan.Rank(matrix.owner), m, Stage::kApplied,
+      plan.Compute(OpKind::kCopyRows, plan.Runners(m), m, Stage::kApplied,
                    {Slot::kWeight, Slot::kPackedWeight});
       plan.FromOwner(OpKind::kBroadcast, m, Stage::kPublished, Stage::kPublished,
                      Slot::kPackedWeight, Slot::kPackedWeight, Slot::kPackedWeight);
@@ -87,19 +90,40 @@ class Owner final : public Path {
     const PlanMatrix& matrix = plan.matrix(m);
     if (matrix.layout == Layout::kOwned) return;
     if (matrix.bucket >= 0) {
-      plan.Compute(OpKind::kCopyRows, plan.AllBut(matrix.owner), m, Stage::kDelivered,
+      plan.Compute(OpKind::kCopyRows, plan.AllButRunners(m), m, Stage::kDelivered,
                    {Slot::kPackedWeight, Slot::kWeight});
     }
     if (matrix.rule != RuleKind::kMuon || !Sharded(matrix)) return;
     plan.Compute(OpKind::kApply, plan.World(), m, Stage::kDelivered,
                  {Slot::kShardDirection, Slot::kWeight});
   }
+
+ private:
+  static Slot GradientSlot(const PlanMatrix& matrix) {
+    return OwnerHasGradient(matrix) ? Slot::kGradient : Slot::kReducedGradient;
+  }
+
+  static std::string DescribeOnEachNode(const PlanMatrix& matrix) {
+    const std::string collect = OwnerHasGradient(matrix) ? ""
+                                : matrix.gradient == GradientKind::kReduced
+                                    ? "gather, all-gather across nodes, "
+                                    : "reduce, all-reduce across nodes, ";
+    return absl::StrCat("local rank ", matrix.owner, " of each node: ", collect, RuleWork(matrix),
+                        ", ", Sharded(matrix) ? "scatter" : "broadcast", " in the node");
+  }
+
+  const bool on_each_node_;
 };
 
 }  // namespace
 
 const Path& OwnerPath() {
-  static const Owner path;
+  static const Owner path(/*on_each_node=*/false);
+  return path;
+}
+
+const Path& NodeLocalPath() {
+  static const Owner path(/*on_each_node=*/true);
   return path;
 }
 

@@ -41,6 +41,7 @@ class Path {
 const Path& ReplicatedPath();
 const Path& GatherPath();
 const Path& OwnerPath();
+const Path& NodeLocalPath();
 const Path& ElementwisePath();
 
 // The name of a rule's work in descriptions.

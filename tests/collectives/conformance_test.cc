@@ -21,7 +21,7 @@ Memories RunProgram(World& world, std::vector<std::unique_ptr<Communicator>>& co
   const int size = static_cast<int>(communicators.size());
   Memories memories(program.size(), std::vector<StepMemory>(size));
   OnEachRank(size, [&](int rank) {
-    const std::unique_ptr<Stream> stream = world.NewStream("s");
+    const std::unique_ptr<Stream> stream = world.NewStream("s", rank);
     for (std::size_t i = 0; i < program.size(); ++i) {
       const absl::Status issued =
           Issue(program[i], *communicators[rank], *stream, memories[i][rank]);
@@ -65,13 +65,13 @@ std::vector<Step> EveryStep(int size) {
                             static_cast<Kind>(kind) == Kind::kReduceScatter;
       // Without a root, two rounds have every variant in place and not.
       for (int root = 0; root < (rootless ? std::min(size, 2) : size); ++root) {
-        for (int variant = 0; variant < 4; ++variant) {
+        for (int variant = 0; variant < 6; ++variant) {
           Step step{static_cast<Kind>(kind), counts};
-          step.dtype = variant < 2 ? DType::kF32 : DType::kBF16;
+          step.dtype = kDTypes[variant / 2];
           step.op = variant == 1 ? ReduceOp::kMax : ReduceOp::kSum;
           step.root = root;
           step.in_place = (variant + root) % 2 == 1;
-          step.integers = variant == 3;
+          step.integers = variant == 3 || variant == 5;
           step.seed = ++seed;
           steps.push_back(step);
         }
@@ -107,7 +107,7 @@ TEST_P(Conformance, LargeVectorsAreReducedAndMoved) {
   std::vector<Step> program;
   for (int kind = 0; kind < kKinds; ++kind) {
     Step step{static_cast<Kind>(kind), std::vector<std::int64_t>(size(), 300007)};
-    step.dtype = kind % 2 == 0 ? DType::kBF16 : DType::kF32;
+    step.dtype = kDTypes[kind % kDTypes.size()];
     step.root = size() - 1;
     step.seed = Seed() + kind;
     program.push_back(step);
@@ -121,7 +121,7 @@ TEST_P(Conformance, NobodyPassesABarrierBeforeAllHaveReachedIt) {
   constexpr int kRounds = 20;
   std::vector<std::atomic<int>> reached(kRounds);
   OnEachRank(size(), [&](int rank) {
-    const auto stream = world.NewStream("s");
+    const auto stream = world.NewStream("s", rank);
     for (int round = 0; round < kRounds; ++round) {
       stream->Enqueue([&reached, round] {
         ++reached[round];
@@ -143,7 +143,8 @@ TEST_P(Conformance, OrderIsThatOfEnqueueingEvenWhenTheStreamsDiffer) {
   const std::vector<Step> program = RandomProgram(size(), 30, 2);
   Memories memories(program.size(), std::vector<StepMemory>(size()));
   OnEachRank(size(), [&](int rank) {
-    const std::unique_ptr<Stream> streams[] = {world.NewStream("a"), world.NewStream("b")};
+    const std::unique_ptr<Stream> streams[] = {world.NewStream("a", rank),
+                                               world.NewStream("b", rank)};
     std::mt19937_64 random(Seed() + rank);  // the choice of stream is this rank's own affair
     for (std::size_t i = 0; i < program.size(); ++i) {
       ASSERT_TRUE(
@@ -154,14 +155,12 @@ TEST_P(Conformance, OrderIsThatOfEnqueueingEvenWhenTheStreamsDiffer) {
   VerifyProgram(program, memories);
 }
 
-std::vector<std::string> Kinds() { return {"local", "gloo"}; }
-
 std::string NameOf(const ::testing::TestParamInfo<std::tuple<std::string, int>>& test) {
   return std::get<0>(test.param) + std::to_string(std::get<1>(test.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Conformance,
-                         ::testing::Combine(::testing::ValuesIn(Kinds()),
+                         ::testing::Combine(::testing::ValuesIn(WorldKinds()),
                                             ::testing::Values(1, 2, 3, 4, 8)),
                          NameOf);
 
@@ -193,7 +192,7 @@ void RunGroups(const std::string& kind, int ranks, const std::vector<std::vector
       for (std::unique_ptr<Communicator>& communicator : communicators[issued.group]) {
         if (communicator->world_ranks()[communicator->rank()] != rank) continue;
         std::unique_ptr<Stream>& stream = streams[issued.group];
-        if (!stream) stream = world.NewStream("s");
+        if (!stream) stream = world.NewStream("s", rank);
         ASSERT_TRUE(
             Issue(issued.step, *communicator, *stream, issued.memory[communicator->rank()]).ok());
       }
@@ -215,7 +214,7 @@ TEST_P(Groups, IntraAndInterGroupsOfAGridRunAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Groups,
-                         ::testing::Combine(::testing::ValuesIn(Kinds()),
+                         ::testing::Combine(::testing::ValuesIn(WorldKinds()),
                                             ::testing::Values(ProcessGrid{2, 2},
                                                               ProcessGrid{2, 4})),
                          [](const auto& test) {
@@ -230,7 +229,7 @@ TEST_P(Transports, OverlappingGroupsRunInOneAgreedOrder) {
   RunGroups(GetParam(), 4, {{0, 1}, {2, 3}, {0, 2}}, 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Transports, ::testing::ValuesIn(Kinds()),
+INSTANTIATE_TEST_SUITE_P(Transports, Transports, ::testing::ValuesIn(WorldKinds()),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -150,6 +150,23 @@ TEST_P(Failure, DifferentArgumentsAreRefusedOnEveryMemberWithBothNamed) {
   }
 }
 
+TEST_P(Failure, MembersThatDisagreeAboutAJoinedOneAreTold) {
+  World world(GetParam(), 3);
+  std::vector<Place> places = Places(world, "all", Iota(3));
+  OnEachRank(3, [&](int rank) {
+    Place& p = places[rank];
+    ASSERT_TRUE(p.communicator->GroupStart().ok());
+    ASSERT_TRUE(p.communicator->Broadcast(*p.stream, p.data.data(), 16, 0, {"a", "test"}).ok());
+    ASSERT_TRUE(p.communicator
+                    ->Broadcast(*p.stream, p.data.data() + 32, 16, rank == 1 ? 0 : 1, {"b", "test"})
+                    .ok());
+    ASSERT_TRUE(p.communicator->GroupEnd().ok());
+    const absl::Status end = p.Finish();
+    EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument) << end;
+    EXPECT_THAT(Text(end), HasSubstr("disagree"));
+  });
+}
+
 TEST_P(Failure, AnAbortWakesTheWaitingAndItsTextReachesThePeers) {
   World world(GetParam(), 3);
   std::vector<Place> places = Places(world, "all", Iota(3));

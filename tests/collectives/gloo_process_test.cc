@@ -112,7 +112,7 @@ void ExpectSurvivorsNameTheVictim(std::vector<std::unique_ptr<RankProcess>>& ran
 
 // The helper leaves SIGPIPE at its default, so these also show that Weft does not die of it.
 TEST(GlooProcesses, ARankKilledBeforeAnOperationIsNamedByTheOthers) {
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   constexpr absl::Duration kDeadline = absl::Seconds(60);
   auto ranks = Start(store.path(), kDeadline, "all-reduce", 0);
   ranks[kVictim]->Signal(SIGKILL);
@@ -132,7 +132,7 @@ class KilledDuring : public ::testing::TestWithParam<std::pair<std::string, int>
 
 TEST_P(KilledDuring, IsNamedByTheOthers) {
   const auto& [kind, root] = GetParam();
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   constexpr absl::Duration kDeadline = absl::Minutes(10);
   auto ranks = Start(store.path(), kDeadline, kind, root);
   for (const auto& rank : ranks) rank->Go();
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(GlooProcesses, KilledDuring,
                                            std::pair{"broadcast", 0}, std::pair{"gather", 0}));
 
 TEST(GlooProcesses, ARankThatStopsIsNamedWhenTheDeadlinePasses) {
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   constexpr absl::Duration kDeadline = absl::Seconds(5);
   auto ranks = Start(store.path(), kDeadline, "all-reduce", 0);
   ranks[kVictim]->Signal(SIGSTOP);
@@ -166,7 +166,7 @@ TEST(GlooProcesses, ARankThatStopsIsNamedWhenTheDeadlinePasses) {
 }
 
 TEST(GlooProcesses, ARankThatStopsDuringAnOperationIsNamedToo) {
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   constexpr absl::Duration kDeadline = absl::Seconds(5);
   auto ranks = Start(store.path(), kDeadline, "all-reduce", 0);
   for (const auto& rank : ranks) rank->Go();

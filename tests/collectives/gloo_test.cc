@@ -64,7 +64,7 @@ TEST(Gloo, GivesTheSameBitsAsLocal) {
 }
 
 TEST(Gloo, ARankThatDoesNotComeToTheStoreIsNamed) {
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   OnEachRank(2, [&](int rank) {
     const auto transport = CreateGlooTransport({.rank = rank == 0 ? 0 : 2,
                                                 .size = 3,
@@ -76,7 +76,7 @@ TEST(Gloo, ARankThatDoesNotComeToTheStoreIsNamed) {
 }
 
 TEST(Gloo, AStoreOfAnEarlierRunIsRefusedOnEveryRank) {
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   for (const bool again : {false, true}) {
     OnEachRank(3, [&](int rank) {
       const auto transport = CreateGlooTransport({.rank = rank, .size = 3, .store = store.path()});
@@ -91,7 +91,7 @@ TEST(Gloo, AStoreOfAnEarlierRunIsRefusedOnEveryRank) {
 }
 
 TEST(Gloo, TheLeftoversOfASmallerRunAreRefused) {
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   OnEachRank(2, [&](int rank) {
     EXPECT_TRUE(CreateGlooTransport({.rank = rank, .size = 2, .store = store.path()}).ok());
   });
@@ -104,7 +104,7 @@ TEST(Gloo, TheLeftoversOfASmallerRunAreRefused) {
 }
 
 TEST(Gloo, WorldsOfDifferentSizesAreRefused) {
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   OnEachRank(2, [&](int rank) {
     const auto transport =
         CreateGlooTransport({.rank = rank, .size = 2 + rank, .store = store.path()});
@@ -121,7 +121,7 @@ class HalfMade : public ::testing::Test {
   // out.
   void Run(absl::Duration deadline, const std::function<void(int, Transport&)>& others,
            const std::function<void(Transport&)>& last) {
-    const TemporaryDirectory store;
+    const TemporaryFolder store;
     OnEachRank(3, [&](int rank) {
       auto transport = CreateGlooTransport(
           {.rank = rank, .size = 3, .store = store.path(), .deadline = deadline});
@@ -208,7 +208,7 @@ TEST_F(HalfMade, TheDeadlineEndsTheConnectingAndNamesTheRankThatIsSilent) {
 }
 
 TEST(Gloo, BadOptionsAreNamed) {
-  const TemporaryDirectory store;
+  const TemporaryFolder store;
   const auto refused = [&](GlooTransportOptions options, const std::string& what) {
     const auto created = CreateGlooTransport(options);
     ASSERT_FALSE(created.ok());

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <vector>
+
+#include "tests/support/halves.h"
 
 namespace weft::collectives {
 namespace {
@@ -21,11 +23,11 @@ float Reduced(const std::vector<float>& values, ReduceOp op) {
   return result;
 }
 
-std::uint16_t ReducedBF16(const std::vector<std::uint16_t>& values, ReduceOp op) {
+std::uint16_t ReducedHalves(DType type, const std::vector<std::uint16_t>& values, ReduceOp op) {
   std::vector<const void*> sources;
   for (const std::uint16_t& value : values) sources.push_back(&value);
   std::uint16_t result = 0;
-  ReduceSources(sources, &result, 1, DType::kBF16, op);
+  ReduceSources(sources, &result, 1, type, op);
   return result;
 }
 
@@ -36,8 +38,8 @@ TEST(ReduceSources, ANanAnywhereGivesNan) {
       EXPECT_TRUE(std::isnan(Reduced(values, op)));
     }
   }
-  const std::uint16_t value = ReducedBF16({0x3f80, 0x7f81, 0x3f80}, ReduceOp::kMax);
-  EXPECT_GT(value & 0x7fff, 0x7f80);
+  EXPECT_GT(ReducedHalves(DType::kBF16, {0x3f80, 0x7f81, 0x3f80}, ReduceOp::kMax) & 0x7fff, 0x7f80);
+  EXPECT_GT(ReducedHalves(DType::kF16, {0x3c00, 0x7c01, 0x3c00}, ReduceOp::kMax) & 0x7fff, 0x7c00);
 }
 
 TEST(ReduceSources, KeepsInfinities) {
@@ -51,17 +53,31 @@ TEST(ReduceSources, AddsInTheOrderOfTheSources) {
   EXPECT_EQ(Reduced({1, 1e8f, -1e8f}, ReduceOp::kSum), 0);
 }
 
-TEST(ReduceSources, RoundsABF16SumOnceAndToNearestEven) {
-  // 1 + 2^-8 lies between 1 and 1 + 2^-7: the tie goes to the even 1. Adding another 2^-8 after a
-  // rounding in between would stay at 1; rounded once it is 1 + 2^-7.
-  const std::uint16_t one = 0x3f80;
-  const std::uint16_t two_to_minus_8 = 0x3b80;
-  EXPECT_EQ(ReducedBF16({one, two_to_minus_8}, ReduceOp::kSum), one);
-  EXPECT_EQ(ReducedBF16({one, two_to_minus_8, two_to_minus_8}, ReduceOp::kSum), 0x3f81);
-  // From 1 + 2^-7 the tie goes up, to the even 1 + 2^-6.
-  EXPECT_EQ(ReducedBF16({0x3f81, two_to_minus_8}, ReduceOp::kSum), 0x3f82);
-  // The largest finite value plus itself overflows to infinity.
-  EXPECT_EQ(ReducedBF16({0x7f7f, 0x7f7f}, ReduceOp::kSum), 0x7f80);
+TEST(ReduceSources, RoundsA16BitSumOnceAndToNearestEven) {
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    const auto sum = [type](std::initializer_list<double> terms) {
+      std::vector<std::uint16_t> values;
+      for (const double term : terms) values.push_back(testing::HalfBits(type, term));
+      return testing::HalfValue(type, ReducedHalves(type, values, ReduceOp::kSum));
+    };
+    // Half a step above one lies between 1 and the odd 1 + step: the tie goes to 1. Adding another
+    // half step after a rounding in between would stay at 1; rounded once it is the next value.
+    const double half_step = std::ldexp(1.0, -testing::FormatOf(type).digits);
+    EXPECT_EQ(sum({1, half_step}), 1);
+    EXPECT_EQ(sum({1, half_step, half_step}), 1 + 2 * half_step);
+    // From there the tie goes up, to the even one.
+    EXPECT_EQ(sum({1 + 2 * half_step, half_step}), 1 + 4 * half_step);
+    // Sums of the smallest number are exact, that of the largest overflows.
+    const double least = std::ldexp(1.0, testing::FormatOf(type).least_exponent);
+    EXPECT_EQ(sum({least, least, least}), 3 * least);
+    const double largest = std::ldexp(2 - 2 * half_step, testing::FormatOf(type).exponent_end - 1);
+    EXPECT_EQ(sum({largest}), largest);
+    EXPECT_EQ(sum({largest, largest}), kInf);
+    // Not in between, where fp32 holds what f16 does not.
+    if (type == DType::kF16) {
+      EXPECT_EQ(sum({largest, largest, -largest}), largest);
+    }
+  }
 }
 
 TEST(ReduceSources, MayWriteOverASource) {

@@ -7,6 +7,8 @@
 #include <ostream>
 #include <sstream>
 
+#include "tests/support/halves.h"
+
 namespace weft::testing {
 namespace {
 
@@ -42,21 +44,20 @@ std::int64_t Total(const Step& step) {
 }
 
 double ToDouble(const std::byte* at, DType dtype) {
-  std::uint32_t bits = 0;
   switch (dtype) {
-    case DType::kF32:
-      std::memcpy(&bits, at, 4);
-      break;
-    case DType::kBF16: {
-      std::uint16_t upper = 0;
-      std::memcpy(&upper, at, 2);
-      bits = std::uint32_t{upper} << 16;
-      break;
+    case DType::kF32: {
+      float value = 0;
+      std::memcpy(&value, at, 4);
+      return value;
+    }
+    case DType::kBF16:
+    case DType::kF16: {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, at, 2);
+      return HalfValue(dtype, bits);
     }
   }
-  float value = 0;
-  std::memcpy(&value, &bits, 4);
-  return value;
+  return NAN;
 }
 
 // What `rank` contributes: Total() or its own count of units.
@@ -72,16 +73,15 @@ std::vector<std::byte> Contribution(const Step& step, int rank) {
   std::uniform_real_distribution<float> real(-1, 1);
   std::uniform_int_distribution<int> whole(-8, 8);
   for (std::int64_t i = 0; i < units; ++i) {
-    float value = step.integers ? static_cast<float>(whole(random)) : real(random);
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &value, 4);
+    const float value = step.integers ? static_cast<float>(whole(random)) : real(random);
     switch (step.dtype) {
       case DType::kF32:
-        std::memcpy(&bytes[i * 4], &bits, 4);
+        std::memcpy(&bytes[i * 4], &value, 4);
         break;
-      case DType::kBF16: {
-        const auto upper = static_cast<std::uint16_t>(bits >> 16);
-        std::memcpy(&bytes[i * 2], &upper, 2);
+      case DType::kBF16:
+      case DType::kF16: {
+        const std::uint16_t bits = HalfBits(step.dtype, value);
+        std::memcpy(&bytes[i * 2], &bits, 2);
         break;
       }
     }
@@ -107,10 +107,11 @@ std::string VerifyReduced(const Step& step, const std::vector<std::vector<std::b
       largest = std::max(largest, value);
     }
     const double expected = step.op == ReduceOp::kSum ? sum : largest;
-    // fp32 additions of `ranks` values, then one rounding to 8 significant bits for bf16, off by
-    // half a unit in the last place.
+    // fp32 additions of `ranks` values, then one rounding where the type is narrower.
     double tolerance = ranks * std::ldexp(magnitude, -24);
-    if (step.dtype == DType::kBF16) tolerance += std::ldexp(std::abs(expected) + tolerance, -8);
+    if (step.dtype != DType::kF32) {
+      tolerance += RoundingError(step.dtype, std::abs(expected) + tolerance);
+    }
     if (step.integers || step.op == ReduceOp::kMax) tolerance = 0;
     const double value = ToDouble(&got[i * unit], step.dtype);
     if (!(std::abs(value - expected) <= tolerance)) {
@@ -159,7 +160,7 @@ Step RandomStep(std::mt19937_64& random, int size) {
   step.kind = static_cast<Kind>(below(kKinds));
   const int limit = kLimits[below(6)];
   for (int rank = 0; rank < size; ++rank) step.counts.push_back(below(limit));
-  step.dtype = below(2) == 0 ? DType::kF32 : DType::kBF16;
+  step.dtype = kDTypes[below(kDTypes.size())];
   step.op = below(3) == 0 ? ReduceOp::kMax : ReduceOp::kSum;
   step.root = below(size);
   step.in_place = below(2) == 0;

@@ -53,7 +53,7 @@ TEST_P(Together, EveryGroupEqualsItsCollectivesOneByOne) {
     memories.emplace_back(group.size(), std::vector<StepMemory>(size()));
   }
   OnEachRank(size(), [&](int rank) {
-    const auto stream = world.NewStream("s");
+    const auto stream = world.NewStream("s", rank);
     Communicator& communicator = *communicators[rank];
     for (std::size_t g = 0; g < program.size(); ++g) {
       const bool grouped = g % 2 == 0;
@@ -89,8 +89,8 @@ TEST_P(Together, ABadCallEnqueuesNothingOfTheGroup) {
   std::vector<StepMemory> memory(size());
   std::vector<std::vector<float>> values(size(), std::vector<float>(4, 1.0f));
   OnEachRank(size(), [&](int rank) {
-    const auto stream = world.NewStream("s");
-    const auto other = world.NewStream("t");
+    const auto stream = world.NewStream("s", rank);
+    const auto other = world.NewStream("t", rank);
     Communicator& communicator = *communicators[rank];
     float* buffer = values[rank].data();
     const auto broadcast = [&](Stream& on, int root) {
@@ -141,30 +141,8 @@ TEST_P(Together, ADeadCommunicatorTakesNoGroup) {
   EXPECT_TRUE(stream->Synchronize(absl::Minutes(5)).ok()) << "nothing was enqueued";
 }
 
-TEST_P(Together, MembersThatDisagreeAboutAJoinedOneAreTold) {
-  if (size() == 1) return;  // one member agrees with itself; the other sizes show it
-  World world(kind(), size());
-  auto communicators = world.Create("all", Iota(size()));
-  std::vector<absl::Status> ends(size());
-  OnEachRank(size(), [&](int rank) {
-    const auto stream = world.NewStream("s");
-    Communicator& communicator = *communicators[rank];
-    std::vector<float> a(4), b(4);
-    ASSERT_TRUE(communicator.GroupStart().ok());
-    ASSERT_TRUE(communicator.Broadcast(*stream, a.data(), 16, 0, {"a", "test"}).ok());
-    ASSERT_TRUE(
-        communicator.Broadcast(*stream, b.data(), 16, rank == 1 ? 0 : 1, {"b", "test"}).ok());
-    ASSERT_TRUE(communicator.GroupEnd().ok());
-    ends[rank] = stream->Synchronize(absl::Minutes(5));
-  });
-  for (const absl::Status& end : ends) {
-    EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument) << end;
-    EXPECT_NE(std::string(end.message()).find("disagree"), std::string::npos) << end;
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Transports, Together,
-                         ::testing::Combine(::testing::Values("local", "gloo"),
+                         ::testing::Combine(::testing::ValuesIn(WorldKinds()),
                                             ::testing::Values(1, 2, 3, 4)),
                          [](const auto& test) {
                            return std::get<0>(test.param) + std::to_string(std::get<1>(test.param));

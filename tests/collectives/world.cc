@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <latch>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -11,20 +12,17 @@
 namespace weft::testing {
 
 void OnEachRank(int ranks, const std::function<void(int)>& body) {
+  std::latch ready(ranks);  // whoever looks at all ranks' threads sees all of them
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      AsRank([&] {
+        ready.arrive_and_wait();
+        body(rank);
+      });
+    });
+  }
   for (std::thread& thread : threads) thread.join();
-}
-
-TemporaryDirectory::TemporaryDirectory() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "weft_test_XXXXXX").string();
-  EXPECT_NE(mkdtemp(pattern.data()), nullptr) << pattern;
-  path_ = pattern;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 World::World(const std::string& kind, const LocalTransportOptions& options) {
@@ -39,38 +37,28 @@ World::World(const std::string& kind, int ranks, absl::Duration deadline) {
 }
 
 void World::Build(const std::string& kind, const LocalTransportOptions& options) {
-  auto device = CreateHostDevice({.clock = options.clock});
-  ASSERT_TRUE(device.ok()) << device.status();
-  device_ = *std::move(device);
-  if (kind == "local") {
-    auto transports = CreateLocalTransports(options);
-    ASSERT_TRUE(transports.ok()) << transports.status();
-    transports_ = *std::move(transports);
-    return;
-  }
-  store_ = std::make_unique<TemporaryDirectory>();
-  transports_.resize(options.topology.grid.size());
-  OnEachRank(size(), [&](int rank) {
-    auto transport = CreateGlooTransport(
-        {.rank = rank, .size = size(), .store = store_->path(), .deadline = options.deadline});
-    ASSERT_TRUE(transport.ok()) << transport.status();
-    transports_[rank] = *std::move(transport);
-  });
+  parts_ = MakeWorldParts(kind, options, store_.path());
 }
 
 std::vector<std::unique_ptr<Communicator>> World::Create(const std::string& name,
                                                          const std::vector<int>& world_ranks) {
   std::vector<std::unique_ptr<Communicator>> communicators(world_ranks.size());
   OnEachRank(static_cast<int>(world_ranks.size()), [&](int member) {
-    auto communicator = transports_[world_ranks[member]]->CreateCommunicator(name, world_ranks);
-    ASSERT_TRUE(communicator.ok()) << communicator.status();
-    communicators[member] = *std::move(communicator);
+    WhileBlocked([&] {
+      auto communicator = transport(world_ranks[member]).CreateCommunicator(name, world_ranks);
+      ASSERT_TRUE(communicator.ok()) << communicator.status();
+      communicators[member] = *std::move(communicator);
+    });
   });
   return communicators;
 }
 
-std::unique_ptr<Stream> World::NewStream(const std::string& name) {
-  return device_->CreateStream(name);
+std::unique_ptr<Stream> World::NewStream(const std::string& name, int rank) {
+  return device(rank).CreateStream(name);
+}
+
+Device& World::device(int rank) {
+  return *parts_.devices[parts_.devices.size() == 1 ? 0 : static_cast<std::size_t>(rank)];
 }
 
 std::vector<int> Iota(int ranks) {

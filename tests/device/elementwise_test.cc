@@ -4,10 +4,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/device/operand.h"
+#include "tests/support/device.h"
 #include "weft/device.h"
 #include "weft/math.h"
 
@@ -23,14 +26,14 @@ class ElementwiseTest : public ::testing::Test {
     return status;
   }
 
-  std::unique_ptr<Device> device_ = *CreateHostDevice();
+  std::unique_ptr<Device> device_ = testing::NewDevice();
   Math& math_ = device_->math();
   std::unique_ptr<Stream> stream_ = device_->CreateStream("math");
 };
 
 TEST_F(ElementwiseTest, ConvertTransposesAndRounds) {
-  for (const DType from : {DType::kF32, DType::kBF16}) {
-    for (const DType to : {DType::kF32, DType::kBF16}) {
+  for (const DType from : kDTypes) {
+    for (const DType to : kDTypes) {
       for (const bool transpose : {false, true}) {
         Operand x(from, 37, 50, 2, 3, 1);
         Operand y(to, transpose ? 50 : 37, transpose ? 37 : 50, 2, 2, 5);
@@ -41,8 +44,7 @@ TEST_F(ElementwiseTest, ConvertTransposesAndRounds) {
           for (int i = 0; i < 37; ++i) {
             for (int j = 0; j < 50; ++j) {
               const double value = x.at(b, i, j);
-              EXPECT_EQ(transpose ? y.at(b, j, i) : y.at(b, i, j),
-                        to == DType::kF32 ? value : testing::RoundToBf16(value));
+              EXPECT_EQ(transpose ? y.at(b, j, i) : y.at(b, i, j), testing::RoundTo(to, value));
             }
           }
         }
@@ -106,18 +108,21 @@ TEST_F(ElementwiseTest, NormalizeAtTheFloor) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// The momentum of a bf16 gradient of ones equals the plain interpolation to the bit.
+// The momentum of a 16-bit gradient of ones equals the plain interpolation to the bit.
 TEST_F(ElementwiseTest, MomentumOfOnesIsThePlainInterpolation) {
   constexpr int kCount = 8 * 5;
-  const std::vector<std::uint16_t> ones(kCount, testing::Bf16Bits(1));
-  for (const bool nesterov : {false, true}) {
+  for (const auto& [type, nesterov] : {std::pair{DType::kBF16, false},
+                                       {DType::kBF16, true},
+                                       {DType::kF16, false},
+                                       {DType::kF16, true}}) {
+    const std::vector<std::uint16_t> ones(kCount, testing::HalfBits(type, 1));
     std::vector<float> momentum(kCount, 0.0f);
     std::vector<float> update(kCount, -1.0f);
     const float mu = 0.9f;
     float expected = 0;
     for (int step = 0; step < 4; ++step) {
-      ASSERT_TRUE(Finish(math_.Momentum(*stream_, kCount, ones.data(), DType::kBF16, 1, mu,
-                                        nesterov, momentum.data(), update.data(), nullptr))
+      ASSERT_TRUE(Finish(math_.Momentum(*stream_, kCount, ones.data(), type, 1, mu, nesterov,
+                                        momentum.data(), update.data(), nullptr))
                       .ok());
       const float kept = mu * expected;
       const float fresh = 1 - mu;
@@ -133,7 +138,7 @@ TEST_F(ElementwiseTest, MomentumOfOnesIsThePlainInterpolation) {
 
 RC_GTEST_FIXTURE_PROP(ElementwiseTest, MomentumAgreesWithFloat64, ()) {
   const std::int64_t count = *rc::gen::inRange(0, 70);
-  const DType type = *rc::gen::element(DType::kF32, DType::kBF16);
+  const DType type = *rc::gen::elementOf(kDTypes);
   const bool nesterov = *rc::gen::arbitrary<bool>();
   const float mu = *rc::gen::element(0.0f, 0.5f, 0.95f);
   const float scale = *rc::gen::element(1.0f, 0.25f, 0.1f);
@@ -160,7 +165,7 @@ RC_GTEST_FIXTURE_PROP(ElementwiseTest, MomentumAgreesWithFloat64, ()) {
 
 RC_GTEST_FIXTURE_PROP(ElementwiseTest, ApplyAgreesWithFloat64, ()) {
   const std::int64_t count = *rc::gen::inRange(0, 70);
-  const DType type = *rc::gen::element(DType::kF32, DType::kBF16);
+  const DType type = *rc::gen::elementOf(kDTypes);
   const float decay = *rc::gen::element(0.0f, 0.002f);
   const float step = *rc::gen::element(0.02f, 1.0f);
   std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
@@ -177,14 +182,14 @@ RC_GTEST_FIXTURE_PROP(ElementwiseTest, ApplyAgreesWithFloat64, ()) {
     const double kept = before.at(0, 0, i) * (1.0 - decay);
     const double moved = kept - step * direction.at(0, 0, i);
     const double magnitude = std::abs(kept) + std::abs(step * direction.at(0, 0, i));
-    const double rounding = type == DType::kF32 ? 0 : 0x1p-8 * std::abs(moved);
+    const double rounding = type == DType::kF32 ? 0 : testing::RoundingError(type, std::abs(moved));
     RC_ASSERT(std::abs(weight.at(0, 0, i) - moved) <= 4 * 0x1p-24 * magnitude + rounding);
   }
 }
 
 RC_GTEST_FIXTURE_PROP(ElementwiseTest, AdamWAgreesWithFloat64, ()) {
   const std::int64_t count = *rc::gen::inRange(1, 50);
-  const DType gradient_type = *rc::gen::element(DType::kF32, DType::kBF16);
+  const DType gradient_type = *rc::gen::elementOf(kDTypes);
   Math::AdamWArguments arguments{.count = count,
                                  .gradient_type = gradient_type,
                                  .gradient_scale = *rc::gen::element(1.0f, 0.5f),
@@ -208,12 +213,12 @@ RC_GTEST_FIXTURE_PROP(ElementwiseTest, AdamWAgreesWithFloat64, ()) {
   arguments.m = m.data();
   arguments.v = v.data();
   arguments.weight = weight.matrix().data;
-  std::int64_t applied = 0;
-  arguments.applied_steps = &applied;
+  const auto applied = std::make_unique<std::int64_t>(0);
+  arguments.applied_steps = applied.get();
   for (int t = 1; t <= 5; ++t) {
     gradient.FillNormal(random);
     RC_ASSERT(Finish(math_.AdamW(*stream_, arguments)).ok());
-    RC_ASSERT(applied == t);
+    RC_ASSERT(*applied == t);
     for (std::int64_t i = 0; i < count; ++i) {
       const double g = arguments.gradient_scale * gradient.at(0, 0, i);
       rw[i] *= 1 - 1e-2 * 0.1;
@@ -226,47 +231,48 @@ RC_GTEST_FIXTURE_PROP(ElementwiseTest, AdamWAgreesWithFloat64, ()) {
   }
 }
 
-TEST_F(ElementwiseTest, AdamWRoundsABf16WeightOnce) {
-  Operand weight(DType::kBF16, 1, 1);
-  weight.set(0, 0, 0, 1);
-  const float gradient = 1;
-  float m = 0;
-  float v = 0;
-  std::int64_t applied = 0;
-  // One step moves the weight by lr: from 1 to 0.75, which bf16 holds.
-  ASSERT_TRUE(Finish(math_.AdamW(*stream_, {.count = 1,
-                                            .gradient = &gradient,
-                                            .m = &m,
-                                            .v = &v,
-                                            .weight = weight.matrix().data,
-                                            .weight_type = DType::kBF16,
-                                            .lr = 0.25,
-                                            .beta1 = 0.9,
-                                            .beta2 = 0.999,
-                                            .eps = 0,
-                                            .applied_steps = &applied}))
-                  .ok());
-  EXPECT_EQ(weight.at(0, 0, 0), 0.75);
-  EXPECT_EQ(applied, 1);
+TEST_F(ElementwiseTest, AdamWRoundsA16BitWeightOnce) {
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    Operand weight(type, 1, 1);
+    weight.set(0, 0, 0, 1);
+    std::vector<float> state = {1, 0, 0};  // gradient and both moments
+    const auto applied = std::make_unique<std::int64_t>(0);
+    // One step moves the weight by lr: from 1 to 0.75, which both types hold.
+    ASSERT_TRUE(Finish(math_.AdamW(*stream_, {.count = 1,
+                                              .gradient = &state[0],
+                                              .m = &state[1],
+                                              .v = &state[2],
+                                              .weight = weight.matrix().data,
+                                              .weight_type = type,
+                                              .lr = 0.25,
+                                              .beta1 = 0.9,
+                                              .beta2 = 0.999,
+                                              .eps = 0,
+                                              .applied_steps = applied.get()}))
+                    .ok());
+    EXPECT_EQ(weight.at(0, 0, 0), 0.75);
+    EXPECT_EQ(*applied, 1);
+  }
 }
 
 TEST_F(ElementwiseTest, SkipIsReadWhenTheItemRunsAndThenNothingIsWritten) {
-  const float gradient = 1;
+  const auto gradient = std::make_unique<float>(1);
   for (const float skipping : {0.0f, 1.0f}) {
     // Momentum 1, first moment 2, second moment 3, weight 4, update 5.
     std::vector<float> state = {1, 2, 3, 4, 5};
     const std::vector<float> before = state;
-    std::int64_t applied = 6;
-    StepControl control{.skip = 1 - skipping};
+    const auto applied = std::make_unique<std::int64_t>(6);
+    const auto control = std::make_unique<StepControl>(StepControl{.skip = 1 - skipping});
     stream_->Enqueue([&] {
-      control.skip = skipping;
+      control->skip = skipping;
       return absl::OkStatus();
     });
-    absl::Status status = math_.Momentum(*stream_, 1, &gradient, DType::kF32, 1, 0.5f, true,
-                                         &state[0], &state[4], &control);
-    status.Update(math_.Apply(*stream_, 1, 0.5f, 1, &gradient, &state[3], DType::kF32, &control));
+    absl::Status status = math_.Momentum(*stream_, 1, gradient.get(), DType::kF32, 1, 0.5f, true,
+                                         &state[0], &state[4], control.get());
+    status.Update(
+        math_.Apply(*stream_, 1, 0.5f, 1, gradient.get(), &state[3], DType::kF32, control.get()));
     status.Update(math_.AdamW(*stream_, {.count = 1,
-                                         .gradient = &gradient,
+                                         .gradient = gradient.get(),
                                          .m = &state[1],
                                          .v = &state[2],
                                          .weight = &state[3],
@@ -274,10 +280,10 @@ TEST_F(ElementwiseTest, SkipIsReadWhenTheItemRunsAndThenNothingIsWritten) {
                                          .beta1 = 0.5,
                                          .beta2 = 0.5,
                                          .eps = 1,
-                                         .applied_steps = &applied,
-                                         .control = &control}));
+                                         .applied_steps = applied.get(),
+                                         .control = control.get()}));
     ASSERT_TRUE(Finish(status).ok());
-    EXPECT_EQ(applied, skipping != 0 ? 6 : 7);
+    EXPECT_EQ(*applied, skipping != 0 ? 6 : 7);
     if (skipping != 0) {
       EXPECT_EQ(state, before);
     } else {
@@ -301,7 +307,7 @@ TEST_F(ElementwiseTest, AdamWNeedsItsCounter) {
 }
 
 TEST_F(ElementwiseTest, ShiftDiagonalRoundsOnce) {
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const DType type : kDTypes) {
     Operand x(type, 9, 9, 2, 1, 2);
     Operand y(type, 9, 9, 2, 3, 1);
     std::mt19937_64 random(7);
@@ -312,7 +318,7 @@ TEST_F(ElementwiseTest, ShiftDiagonalRoundsOnce) {
       for (int i = 0; i < 9; ++i) {
         for (int j = 0; j < 9; ++j) {
           const auto sum = static_cast<float>(x.at(b, i, j)) + (i == j ? shift : 0);
-          EXPECT_EQ(y.at(b, i, j), type == DType::kF32 ? sum : testing::RoundToBf16(sum));
+          EXPECT_EQ(y.at(b, i, j), testing::RoundTo(type, sum));
         }
       }
     }

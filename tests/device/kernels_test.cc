@@ -3,39 +3,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
 
-#include "device/host/bf16.h"
-#include "tests/device/operand.h"
-
 namespace weft::device {
 namespace {
-
-TEST(Bf16, RoundsToNearestEven) {
-  EXPECT_EQ(ToBf16(1.0f), 0x3f80);
-  EXPECT_EQ(ToBf16(1.0f + 0x1p-8f), 0x3f80);             // tie, even below
-  EXPECT_EQ(ToBf16(1.0f + 3 * 0x1p-8f), 0x3f82);         // tie, even above
-  EXPECT_EQ(ToBf16(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);  // just above the tie
-  EXPECT_EQ(ToBf16(-2.0f), 0xc000);
-  EXPECT_EQ(ToBf16(std::numeric_limits<float>::infinity()), 0x7f80);
-  EXPECT_EQ(ToBf16(std::numeric_limits<float>::max()), 0x7f80);
-  // A NaN whose payload lies in the dropped half only.
-  EXPECT_TRUE(std::isnan(FromBf16(ToBf16(std::bit_cast<float>(0x7f800001u)))));
-}
-
-RC_GTEST_PROP(Bf16Law, AgreesWithRoundingByArithmetic, ()) {
-  const auto value = std::bit_cast<float>(*rc::gen::arbitrary<std::uint32_t>());
-  RC_PRE(std::isfinite(value));
-  const double expected = testing::RoundToBf16(value);
-  if (std::abs(expected) > 3.39e38) {
-    RC_SUCCEED("rounds to infinity");
-  }
-  RC_ASSERT(FromBf16(ToBf16(value)) == static_cast<float>(expected));
-}
 
 TEST(FrobeniusNorm, NeitherOverflowsNorUnderflows) {
   for (const float scale : {1e-44f, 1e-30f, 1e-20f, 1.0f, 1e20f, 1e38f}) {
@@ -60,6 +34,29 @@ RC_GTEST_PROP(FrobeniusNormLaw, AgreesWithASerialSum, ()) {
   }
   RC_ASSERT(std::abs(FrobeniusNorm(u.data(), rows, cols, stride) -
                      static_cast<double>(std::sqrt(sum))) <= 1e-13 * std::sqrt(1.0 + rows * cols));
+}
+
+template <typename T>
+void CheckMirror(std::int64_t n, std::int64_t begin, std::int64_t end) {
+  std::vector<T> d(static_cast<std::size_t>(n * n));
+  for (std::size_t i = 0; i < d.size(); ++i) d[i] = static_cast<T>(i % 60000);
+  const std::vector<T> before = d;
+  MirrorLowerRows(d.data(), begin, end, n);
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      const bool mirrored = j > i && j >= begin && j < end;
+      EXPECT_EQ(d[i * n + j], mirrored ? before[j * n + i] : before[i * n + j]);
+    }
+  }
+}
+
+TEST(MirrorLowerRows, WritesTheMirrorImageAndNothingElse) {
+  for (const std::int64_t n : {1, 7, 8, 29, 40}) {
+    CheckMirror<float>(n, 0, n);
+    CheckMirror<std::uint16_t>(n, 0, n);
+  }
+  CheckMirror<float>(29, 16, 24);
+  CheckMirror<std::uint16_t>(29, 16, 24);
 }
 
 }  // namespace

@@ -7,28 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "device/host/host_math.h"
 #include "tests/device/operand.h"
+#include "tests/support/device.h"
 #include "weft/device.h"
 #include "weft/math.h"
 
 namespace weft {
 namespace {
 
+using testing::NewDevice;
 using testing::Operand;
+using testing::ProductMode;
+using testing::ProductModes;
 
 constexpr absl::Duration kForever = absl::InfiniteDuration();
-
-// Both ways of handling bf16, and products on one and on two threads.
-struct Mode {
-  std::string name;
-  device::MatMulOptions options;
-};
-std::vector<Mode> Modes() {
-  return {{"native", {.threads = 1}},
-          {"two threads", {.threads = 2}},
-          {"widened", {.threads = 1, .native_bf16 = false}}};
-}
 
 struct Form {
   std::int64_t m = 1, n = 1, k = 1, batch = 1, pad = 0, gap = 0;
@@ -53,16 +45,17 @@ Product GramOf(Operand& a, Operand& d) {
   return product;
 }
 
-// What one fp32-accumulated, once-rounded product may be off by, relative to the sum of magnitudes
-// of its terms. The accumulation's error grows at most with the number of terms.
-double Tolerance(DType dtype, std::int64_t k) {
-  const double accumulation = 0x1p-24 * static_cast<double>(k + 4);
-  return accumulation + (dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24);
+// What one fp32-accumulated, once-rounded product may be off by, given the sum of magnitudes of its
+// terms. The accumulation's error grows at most with the number of terms.
+double Tolerance(DType dtype, std::int64_t k, double magnitude) {
+  return 0x1p-24 * static_cast<double>(k + 4) * magnitude +
+         testing::RoundingError(dtype, magnitude);
 }
 
-::testing::AssertionResult ProductIsRight(const Form& form, const Mode& mode, std::uint64_t seed) {
-  const auto device = *CreateHostDevice();
-  device::HostMath math(mode.options);
+::testing::AssertionResult ProductIsRight(const Form& form, const ProductMode& mode,
+                                          std::uint64_t seed) {
+  const auto device = NewDevice();
+  const auto math = mode.math();
   std::mt19937_64 random(seed);
   Operand a(form.dtype, form.m, form.k, form.batch, form.pad, form.gap);
   Operand b(form.dtype, form.transpose_b ? form.n : form.k, form.transpose_b ? form.k : form.n,
@@ -80,20 +73,20 @@ double Tolerance(DType dtype, std::int64_t k) {
                   .c = c.matrix(),
                   .d = d.matrix()};
   const auto stream = device->CreateStream("product");
-  if (absl::Status status = math.MatMul(*stream, product); !status.ok()) {
+  if (absl::Status status = math->MatMul(*stream, product); !status.ok()) {
     return ::testing::AssertionFailure() << status.ToString();
   }
   if (absl::Status status = stream->Synchronize(kForever); !status.ok()) {
     return ::testing::AssertionFailure() << status.ToString();
   }
-  const double tolerance = Tolerance(form.dtype, form.k);
   for (std::int64_t batch = 0; batch < form.batch; ++batch) {
     for (std::int64_t i = 0; i < form.m; ++i) {
       for (std::int64_t j = 0; j < form.n; ++j) {
         const testing::Element expected =
             ProductElement(a, b, form.transpose_b, form.alpha, form.beta, &c, batch, i, j);
         const double got = d.at(batch, i, j);
-        if (!(std::abs(got - expected.value) <= tolerance * expected.magnitude)) {
+        if (!(std::abs(got - expected.value) <=
+              Tolerance(form.dtype, form.k, expected.magnitude))) {
           return ::testing::AssertionFailure()
                  << mode.name << " [" << batch << "][" << i << "][" << j << "]: " << got
                  << " instead of " << expected.value << " (magnitude " << expected.magnitude << ")";
@@ -110,10 +103,10 @@ TEST(MatMul, AgreesWithFloat64ForTheListedShapes) {
                                     {7, 7, 3},      {3, 7, 7},      {126, 62, 126}, {62, 126, 62},
                                     {130, 130, 66}, {130, 66, 130}, {33, 257, 95}};
   for (const auto& [m, n, k] : shapes) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType dtype : kDTypes) {
       for (const bool transpose_b : {false, true}) {
         for (const float beta : {0.0f, -4.775f}) {
-          for (const Mode& mode : Modes()) {
+          for (const ProductMode& mode : ProductModes()) {
             const Form form{.m = m,
                             .n = n,
                             .k = k,
@@ -141,15 +134,15 @@ RC_GTEST_PROP(MatMulLaw, AgreesWithFloat64, ()) {
   form.c_like_d = *rc::gen::arbitrary<bool>();
   form.alpha = *rc::gen::element(1.0f, 0.0f, -0.5f, 2.0315f);
   form.beta = *rc::gen::element(0.0f, 1.0f, 3.4445f, -1e-3f);
-  form.dtype = *rc::gen::element(DType::kF32, DType::kBF16);
-  const auto modes = Modes();
-  const Mode& mode = modes[*rc::gen::inRange<std::size_t>(0, modes.size())];
+  form.dtype = *rc::gen::elementOf(kDTypes);
+  const auto modes = ProductModes();
+  const ProductMode& mode = modes[*rc::gen::inRange<std::size_t>(0, modes.size())];
   const auto result = ProductIsRight(form, mode, *rc::gen::arbitrary<std::uint64_t>());
   if (!result) RC_FAIL(std::string(result.message()));
 }
 
 TEST(MatMul, EqualArgumentsGiveEqualBits) {
-  const auto device = *CreateHostDevice({.threads = 2});
+  const auto device = NewDevice(nullptr, 2);
   std::mt19937_64 random(3);
   Operand a(DType::kF32, 150, 333);
   Operand first(DType::kF32, 150, 150);
@@ -164,7 +157,7 @@ TEST(MatMul, EqualArgumentsGiveEqualBits) {
 }
 
 TEST(MatMul, StreamsShareOneMath) {
-  const auto device = *CreateHostDevice();
+  const auto device = NewDevice();
   constexpr int kStreams = 4;
   std::mt19937_64 random(4);
   Operand a(DType::kBF16, 64, 200);
@@ -182,7 +175,7 @@ TEST(MatMul, StreamsShareOneMath) {
 }
 
 TEST(MatMul, EmptyMatricesAreNoOpsAndNoTermsLeaveBetaC) {
-  const auto device = *CreateHostDevice();
+  const auto device = NewDevice();
   const auto stream = device->CreateStream("empty");
   Operand none(DType::kF32, 0, 5);
   Operand tall(DType::kF32, 0, 3);
@@ -206,7 +199,7 @@ TEST(MatMul, EmptyMatricesAreNoOpsAndNoTermsLeaveBetaC) {
 }
 
 TEST(MatMul, BadArgumentsAreRefusedInOneSentence) {
-  const auto device = *CreateHostDevice();
+  const auto device = NewDevice();
   const auto stream = device->CreateStream("bad");
   Operand a(DType::kF32, 3, 4);
   Operand b(DType::kF32, 4, 5);

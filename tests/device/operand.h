@@ -1,31 +1,16 @@
-// Matrices for tests: storage in either dtype, strided and batched, with the exact float64 value
+// Matrices for tests: storage in any dtype, strided and batched, with the exact float64 value
 // of each stored element at hand.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
 
+#include "tests/support/halves.h"
 #include "weft/math.h"
 
 namespace weft::testing {
-
-// bf16's value of a float, by arithmetic rather than by bits: nearest, ties to even.
-inline double RoundToBf16(double value) {
-  if (value == 0 || !std::isfinite(value)) return value;
-  int exponent = 0;
-  std::frexp(value, &exponent);
-  const double unit = std::ldexp(1.0, std::max(exponent - 8, -133));
-  return std::nearbyint(value / unit) * unit;
-}
-
-inline std::uint16_t Bf16Bits(double value) {
-  return static_cast<std::uint16_t>(
-      std::bit_cast<std::uint32_t>(static_cast<float>(RoundToBf16(value))) >> 16);
-}
 
 class Operand {
  public:
@@ -85,8 +70,8 @@ class Operand {
       case DType::kF32:
         return reinterpret_cast<const float*>(bytes_.data())[k];
       case DType::kBF16:
-        return std::bit_cast<float>(
-            std::uint32_t{reinterpret_cast<const std::uint16_t*>(bytes_.data())[k]} << 16);
+      case DType::kF16:
+        return HalfValue(dtype_, reinterpret_cast<const std::uint16_t*>(bytes_.data())[k]);
     }
     return NAN;
   }
@@ -96,7 +81,8 @@ class Operand {
         reinterpret_cast<float*>(bytes_.data())[k] = static_cast<float>(value);
         return;
       case DType::kBF16:
-        reinterpret_cast<std::uint16_t*>(bytes_.data())[k] = Bf16Bits(value);
+      case DType::kF16:
+        reinterpret_cast<std::uint16_t*>(bytes_.data())[k] = HalfBits(dtype_, value);
         return;
     }
   }

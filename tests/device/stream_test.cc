@@ -3,66 +3,27 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <new>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "tests/device/stream_items.h"
+#include "tests/support/device.h"
 #include "weft/device.h"
 
 namespace weft {
 namespace {
 
-constexpr absl::Duration kForever = absl::InfiniteDuration();
-
-// Blocks stream items until opened.
-class Gate {
- public:
-  void Open() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      open_ = true;
-    }
-    changed_.notify_all();
-  }
-  void Pass() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ++arrived_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
-  }
-  void AwaitArrival() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return arrived_ > 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-  int arrived_ = 0;
-};
-
-Stream::Work Pass(Gate& gate) {
-  return [&gate] {
-    gate.Pass();
-    return absl::OkStatus();
-  };
-}
-
-Stream::Work Note(std::vector<int>& notes, int value) {
-  return [&notes, value] {
-    notes.push_back(value);
-    return absl::OkStatus();
-  };
-}
+using testing::Gate;
+using testing::kForever;
+using testing::NewDevice;
+using testing::Note;
+using testing::Pass;
 
 class StreamTest : public ::testing::Test {
  protected:
-  std::unique_ptr<Device> device_ = *CreateHostDevice();
+  std::unique_ptr<Device> device_ = NewDevice();
 };
 
 TEST_F(StreamTest, RunsItemsInOrder) {
@@ -99,7 +60,7 @@ TEST_F(StreamTest, SynchronizeCoversOnlyWhatWasEnqueuedBefore) {
 
 TEST_F(StreamTest, SynchronizeTakesItsDeadlineFromTheDevicesClock) {
   ManualClock clock;
-  auto device = *CreateHostDevice({.clock = &clock});
+  auto device = NewDevice(&clock);
   Gate gate;
   auto stream = device->CreateStream("late");
   stream->Enqueue(Pass(gate));
@@ -151,25 +112,6 @@ TEST_F(StreamTest, AnEventOrdersTwoStreams) {
   EXPECT_TRUE(*event->Query());
 }
 
-TEST_F(StreamTest, RecordingAgainMovesTheEventButNotEarlierWaiters) {
-  Gate later;
-  auto event = device_->CreateEvent();
-  auto recorder = device_->CreateStream("recorder");
-  auto early = device_->CreateStream("early");
-  auto late = device_->CreateStream("late");
-  recorder->Record(*event);
-  early->Wait(*event);
-  recorder->Enqueue(Pass(later));
-  recorder->Record(*event);
-  late->Wait(*event);
-  // The early waiter holds the first point, which nothing blocks.
-  EXPECT_TRUE(early->Synchronize(kForever).ok());
-  EXPECT_FALSE(*event->Query());
-  EXPECT_EQ(late->Synchronize(absl::ZeroDuration()).code(), absl::StatusCode::kDeadlineExceeded);
-  later.Open();
-  EXPECT_TRUE(late->Synchronize(kForever).ok());
-}
-
 TEST_F(StreamTest, AnEventMayDieWhileAwaited) {
   Gate gate;
   auto event = device_->CreateEvent();
@@ -181,29 +123,6 @@ TEST_F(StreamTest, AnEventMayDieWhileAwaited) {
   event.reset();
   gate.Open();
   EXPECT_TRUE(second->Synchronize(kForever).ok());
-}
-
-TEST_F(StreamTest, FailureSkipsLaterItemsAndReachesWaiters) {
-  std::vector<int> notes;
-  absl::Status given;
-  auto event = device_->CreateEvent();
-  auto first = device_->CreateStream("first");
-  auto second = device_->CreateStream("second");
-  first->Enqueue([] { return absl::DataLossError("broken"); });
-  first->Enqueue(Note(notes, 1));
-  first->EnqueueAlways([&](const absl::Status& status) { given = status; });
-  first->Enqueue([] { return absl::InternalError("second failure is not the first"); });
-  first->Record(*event);
-  second->Wait(*event);
-  second->Enqueue(Note(notes, 2));
-  const absl::Status expected = absl::DataLossError("broken");
-  EXPECT_EQ(first->Synchronize(kForever), expected);
-  EXPECT_EQ(second->Synchronize(kForever), expected);
-  EXPECT_EQ(given, expected);
-  EXPECT_EQ(first->status(), expected);
-  EXPECT_EQ(event->Query().status(), expected);
-  EXPECT_EQ(event->Synchronize(kForever), expected);
-  EXPECT_TRUE(notes.empty());
 }
 
 TEST_F(StreamTest, WhatAnItemThrowsIsItsError) {
@@ -232,25 +151,6 @@ TEST_F(StreamTest, WhatAnItemThrowsNeedNotBeAStandardException) {
       absl::InternalError("an item of stream thrower threw something that is no std::exception"));
 }
 
-TEST_F(StreamTest, WhatACallbackThrowsFailsTheStreamUnlessItHasFailed) {
-  std::vector<int> notes;
-  auto healthy = device_->CreateStream("healthy");
-  auto failed = device_->CreateStream("failed");
-  int later = 0;
-  failed->Enqueue([] { return absl::DataLossError("broken"); });
-  for (Stream* stream : {healthy.get(), failed.get()}) {
-    stream->EnqueueAlways([](const absl::Status&) { throw std::bad_alloc(); });
-    stream->Enqueue(Note(notes, 1));
-    stream->EnqueueAlways([&](const absl::Status&) { ++later; });
-    (void)stream->Synchronize(kForever);
-  }
-  EXPECT_EQ(healthy->status(),
-            absl::InternalError("an item of stream healthy threw: std::bad_alloc"));
-  EXPECT_EQ(failed->status(), absl::DataLossError("broken"));
-  EXPECT_TRUE(notes.empty());
-  EXPECT_EQ(later, 2) << "callbacks after it still run";
-}
-
 TEST_F(StreamTest, AFailedEventIsForgottenOnceRecordedElsewhere) {
   auto event = device_->CreateEvent();
   auto bad = device_->CreateStream("bad");
@@ -260,75 +160,6 @@ TEST_F(StreamTest, AFailedEventIsForgottenOnceRecordedElsewhere) {
   EXPECT_FALSE(event->Synchronize(kForever).ok());
   good->Record(*event);
   EXPECT_TRUE(event->Synchronize(kForever).ok());
-}
-
-TEST_F(StreamTest, AbortWakesAStreamThatWaits) {
-  Gate gate;
-  std::vector<int> notes;
-  auto event = device_->CreateEvent();
-  auto after = device_->CreateEvent();
-  auto blocked = device_->CreateStream("blocked");
-  auto waiter = device_->CreateStream("waiter");
-  blocked->Enqueue(Pass(gate));
-  blocked->Record(*event);
-  gate.AwaitArrival();
-  waiter->Wait(*event);
-  waiter->Enqueue(Note(notes, 1));
-  waiter->Record(*after);
-  waiter->Abort(absl::AbortedError("enough"));
-  waiter->Abort(absl::InternalError("too late"));
-  EXPECT_EQ(waiter->Synchronize(kForever), absl::AbortedError("enough"));
-  EXPECT_EQ(after->Synchronize(kForever), absl::AbortedError("enough"));
-  EXPECT_TRUE(notes.empty());
-  EXPECT_TRUE(blocked->status().ok());
-  gate.Open();
-  EXPECT_TRUE(blocked->Synchronize(kForever).ok());
-}
-
-TEST_F(StreamTest, AbortWakesAStreamThatAlreadyBlocks) {
-  // Many rounds, so that the abort meets the worker before, in and after its wait.
-  for (int round = 0; round < 200; ++round) {
-    Gate gate;
-    Gate started;
-    started.Open();
-    auto event = device_->CreateEvent();
-    auto blocked = device_->CreateStream("blocked");
-    auto waiter = device_->CreateStream("waiter");
-    blocked->Enqueue(Pass(gate));
-    blocked->Record(*event);
-    waiter->Enqueue(Pass(started));
-    waiter->Wait(*event);
-    started.AwaitArrival();
-    waiter->Abort(absl::AbortedError("enough"));
-    ASSERT_EQ(waiter->Synchronize(kForever), absl::AbortedError("enough"));
-    gate.Open();
-  }
-}
-
-TEST_F(StreamTest, RecordTimeReadsTheDevicesClockAlsoAfterAFailure) {
-  ManualClock clock;
-  clock.Advance(7);
-  auto device = *CreateHostDevice({.clock = &clock});
-  EXPECT_EQ(&device->clock(), &clock);
-  Nanos before = 0;
-  Nanos between = 0;
-  Nanos after = 0;
-  auto stream = device->CreateStream("timed");
-  stream->RecordTime(&before);
-  stream->Enqueue([&] {
-    clock.Advance(10);
-    return absl::OkStatus();
-  });
-  stream->RecordTime(&between);
-  stream->Enqueue([&] {
-    clock.Advance(100);
-    return absl::InternalError("late failure");
-  });
-  stream->RecordTime(&after);
-  EXPECT_FALSE(stream->Synchronize(kForever).ok());
-  EXPECT_EQ(before, 7);
-  EXPECT_EQ(between, 17);
-  EXPECT_EQ(after, 117);
 }
 
 TEST_F(StreamTest, WhatAnItemOwnsIsGoneWhenTheStreamIsSynchronized) {

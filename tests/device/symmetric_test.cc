@@ -4,22 +4,22 @@
 #include <random>
 #include <string>
 
-#include "device/host/host_math.h"
-#include "device/host/kernels.h"
 #include "tests/device/operand.h"
+#include "tests/support/device.h"
 #include "weft/device.h"
 
 namespace weft {
 namespace {
 
 using testing::Operand;
+using testing::ProductMode;
 
 // A A^T with a symmetric C: exactly symmetric, and within two roundings of the plain path.
 ::testing::AssertionResult SymmetricIsRight(DType dtype, std::int64_t m, std::int64_t k,
                                             std::int64_t batch, std::int64_t pad, float beta,
-                                            const device::MatMulOptions& options) {
-  const auto device = *CreateHostDevice();
-  device::HostMath math(options);
+                                            const ProductMode& mode) {
+  const auto device = testing::NewDevice();
+  const auto math = mode.math();
   std::mt19937_64 random(static_cast<std::uint64_t>(m * 1000 + k));
   Operand a(dtype, m, k, batch, pad);
   Operand c(dtype, m, m, batch, pad);
@@ -44,13 +44,14 @@ using testing::Operand;
                   .c = c.matrix(),
                   .d = plain.matrix()};
   const auto stream = device->CreateStream("symmetric");
-  absl::Status status = math.MatMul(*stream, product);
+  absl::Status status = math->MatMul(*stream, product);
   product.symmetric = true;
   product.d = symmetric.matrix();
-  status.Update(math.MatMul(*stream, product));
+  status.Update(math->MatMul(*stream, product));
   status.Update(stream->Synchronize(absl::InfiniteDuration()));
   if (!status.ok()) return ::testing::AssertionFailure() << status.ToString();
-  const double unit = dtype == DType::kF32 ? 0x1p-23 * static_cast<double>(k + 4) : 0x1p-7;
+  const double unit = dtype == DType::kF32 ? 0x1p-23 * static_cast<double>(k + 4)
+                                           : 2 * testing::RoundingError(dtype, 1);
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < m; ++j) {
@@ -74,48 +75,26 @@ TEST(SymmetricProduct, EqualsThePlainPath) {
   const std::int64_t shapes[][2] = {{1, 5},    {3, 7},    {62, 126},  {66, 130}, {255, 40},
                                     {256, 40}, {257, 40}, {300, 513}, {520, 64}, {1100, 32}};
   for (const auto& [m, k] : shapes) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType dtype : kDTypes) {
       for (const float beta : {0.0f, -4.775f}) {
-        EXPECT_TRUE(SymmetricIsRight(dtype, m, k, 1, 0, beta, {})) << m << " x " << k;
-        EXPECT_TRUE(SymmetricIsRight(dtype, m, k, 2, 3, beta, {.native_bf16 = false}))
-            << m << " x " << k << " widened";
+        for (const ProductMode& mode : testing::ProductModes()) {
+          EXPECT_TRUE(SymmetricIsRight(dtype, m, k, 1, 0, beta, mode))
+              << m << " x " << k << " " << mode.name;
+          EXPECT_TRUE(SymmetricIsRight(dtype, m, k, 2, 3, beta, mode))
+              << "two " << m << " x " << k << " " << mode.name;
+        }
       }
     }
   }
 }
 
 RC_GTEST_PROP(SymmetricProductLaw, TrianglesOfAnySizeEqualThePlainPath, ()) {
-  device::MatMulOptions options;
-  options.min_triangle_rows = 1;
-  options.threads = *rc::gen::inRange(1, 3);
-  const auto result =
-      SymmetricIsRight(*rc::gen::element(DType::kF32, DType::kBF16), *rc::gen::inRange(1, 300),
-                       *rc::gen::inRange(1, 40), *rc::gen::inRange(1, 3), *rc::gen::inRange(0, 3),
-                       *rc::gen::element(0.0f, 1.0f, 2.5f), options);
+  const auto modes = testing::TriangleModes();
+  const ProductMode& mode = modes[*rc::gen::inRange<std::size_t>(0, modes.size())];
+  const auto result = SymmetricIsRight(
+      *rc::gen::elementOf(kDTypes), *rc::gen::inRange(1, 300), *rc::gen::inRange(1, 40),
+      *rc::gen::inRange(1, 3), *rc::gen::inRange(0, 3), *rc::gen::element(0.0f, 1.0f, 2.5f), mode);
   if (!result) RC_FAIL(std::string(result.message()));
-}
-
-template <typename T>
-void CheckMirror(std::int64_t n, std::int64_t begin, std::int64_t end) {
-  std::vector<T> d(static_cast<std::size_t>(n * n));
-  for (std::size_t i = 0; i < d.size(); ++i) d[i] = static_cast<T>(i % 60000);
-  const std::vector<T> before = d;
-  device::MirrorLowerRows(d.data(), begin, end, n);
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < n; ++j) {
-      const bool mirrored = j > i && j >= begin && j < end;
-      EXPECT_EQ(d[i * n + j], mirrored ? before[j * n + i] : before[i * n + j]);
-    }
-  }
-}
-
-TEST(MirrorLowerRows, WritesTheMirrorImageAndNothingElse) {
-  for (const std::int64_t n : {1, 7, 8, 29, 40}) {
-    CheckMirror<float>(n, 0, n);
-    CheckMirror<std::uint16_t>(n, 0, n);
-  }
-  CheckMirror<float>(29, 16, 24);
-  CheckMirror<std::uint16_t>(29, 16, 24);
 }
 
 }  // namespace

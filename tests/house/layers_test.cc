@@ -75,11 +75,11 @@ std::string LayerOf(const Layers& layers, const std::string& path) {
 std::vector<std::string> SourceFiles() {
   std::vector<std::string> files;
   for (const char* folder : {"include", "base", "device", "update", "collectives", "scheduler",
-                             "runtime", "tools", "examples", "tests", "bench"}) {
+                             "runtime", "cuda", "plugins", "tools", "examples", "tests", "bench"}) {
     if (!fs::exists(kRoot / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string extension = entry.path().extension();
-      if (extension == ".h" || extension == ".cc") {
+      if (extension == ".h" || extension == ".cc" || extension == ".cu") {
         files.push_back(fs::relative(entry.path(), kRoot));
       }
     }
@@ -152,10 +152,15 @@ TEST(Layers, CallsWithOnePlaceStayThere) {
   const std::vector<Rule> rules = {
       {std::regex("_clock::now|\\bgetenv\\b|sleep_for|sleep_until|\\busleep\\b|\\bnanosleep\\b"
                   "|clock_gettime"),
-       {"base/", "tests/support/"}},
+       {"base/", "tests/support/", "plugins/nccl/process.cc"}},
       {std::regex("#\\s*include\\s+[<\"](dnnl|omp\\.h|oneapi/)"), {"device/host/", "bench/"}},
       {std::regex("#\\s*include\\s+[<\"]gloo/"), {"collectives/gloo/"}},
-      {std::regex("#\\s*include\\s+[<\"](cuda|nccl|cublas)"), {}},
+      {std::regex("#\\s*include\\s+[<\"](cuda|cublas)"),
+       {"device/cuda/", "collectives/nccl/", "tests/fakes/", "tests/cuda/", "tests/gpu/"}},
+      {std::regex("#\\s*include\\s+[<\"]nccl"),
+       {"collectives/nccl/", "tests/fakes/", "tests/cuda/"}},
+      {std::regex("#\\s*include\\s+[<\"]nvtx"),
+       {"base/", "device/cuda/", "tests/fakes/", "tests/nvtx/"}},
   };
   for (const std::string& file : SourceFiles()) {
     if (file == "tests/house/layers_test.cc") continue;

@@ -47,6 +47,12 @@ TEST(OwnedPage, ShowsTheCodeThatIsCompiled) {
   EXPECT_THAT(Read(kRoot / "examples" / "owned" / "train.cc"), HasSubstr(code[0]));
 }
 
+TEST(CheckpointPage, ShowsTheCodeThatIsCompiled) {
+  const auto code = Blocks(Read(kRoot / "docs" / "checkpoint.md"), "cpp");
+  ASSERT_EQ(code.size(), 1u);
+  EXPECT_THAT(Read(kRoot / "examples" / "checkpoint" / "train.cc"), HasSubstr(code[0]));
+}
+
 TEST(Readme, NamesFilesThatAreThere) {
   std::vector<fs::path> pages = {kRoot / "README.md"};
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "docs")) {

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -13,6 +13,7 @@
 
 #include "tests/support/commit.h"
 #include "tests/support/costs.h"
+#include "tests/support/halves.h"
 #include "tests/support/model.h"
 #include "tests/support/property.h"
 #include "tests/support/world.h"
@@ -48,16 +49,16 @@ std::string Text(const Way& way) {
          std::string(Name(way.kind));
 }
 
-std::vector<std::uint16_t> Bf16(const std::vector<float>& values) {
+std::vector<std::uint16_t> Halves(DType type, const std::vector<float>& values) {
   std::vector<std::uint16_t> bits;
-  for (const float value : values) {
-    bits.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
-  }
+  for (const float value : values) bits.push_back(testing::HalfBits(type, value));
   return bits;
 }
 
-// One infinity in the first of two bf16 matrices, on rank 1 only.
-TEST(Cases, Case02OneInfinityOnOneRankChangesNothingAnywhere) {
+// `spoil` puts something that is not finite, or sums to it, into one element of the second step's
+// gradient of the first of two matrices, on each rank.
+void ExpectThatNothingChangesWhen(DType type,
+                                  const std::function<void(int rank, std::uint16_t&)>& spoil) {
   constexpr std::int64_t kElements = 128 * 128;
   for (const auto& [strategy, layout] : {std::pair{Strategy::kReplicated, Layout::kReplicated},
                                          std::pair{Strategy::kGather, Layout::kSharded},
@@ -70,13 +71,13 @@ TEST(Cases, Case02OneInfinityOnOneRankChangesNothingAnywhere) {
       const std::int64_t held = layout == Layout::kSharded ? kElements / 2 : kElements;
       std::vector<std::vector<std::uint16_t>> weights;
       for (int m = 0; m < 2; ++m) {
-        std::vector<std::uint16_t> whole = Bf16(Normal(kElements, kSeed, 1, m));
+        std::vector<std::uint16_t> whole = Halves(type, Normal(kElements, kSeed, 1, m));
         const auto first = whole.begin() + (held < kElements ? rank.rank * held : 0);
         weights.emplace_back(first, first + held);
       }
       for (int m = 0; m < 2; ++m) {
         MatrixSpec spec{.name = "m" + std::to_string(m), .rows = 128, .cols = 128};
-        spec.dtype = DType::kBF16;
+        spec.dtype = type;
         spec.layout = layout;
         spec.weight = weights[m].data();
         ASSERT_TRUE(runtime->AddMatrix(spec).ok());
@@ -84,8 +85,8 @@ TEST(Cases, Case02OneInfinityOnOneRankChangesNothingAnywhere) {
       ASSERT_TRUE(runtime->Commit().ok());
       const auto step = [&](int number, bool bad) {
         for (int m = 1; m >= 0; --m) {
-          auto gradient = Bf16(Normal(kElements, kSeed, 2 + number, m, rank.rank));
-          if (bad && m == 0 && rank.rank == 1) gradient[777] = 0x7f80;
+          auto gradient = Halves(type, Normal(kElements, kSeed, 2 + number, m, rank.rank));
+          if (bad && m == 0) spoil(rank.rank, gradient[777]);
           ASSERT_TRUE(runtime->Submit({.matrix = m, .gradient = gradient.data()}).ok());
         }
         ASSERT_TRUE(runtime->Step().ok());
@@ -110,6 +111,21 @@ TEST(Cases, Case02OneInfinityOnOneRankChangesNothingAnywhere) {
       EXPECT_NE(weights, weights_before);
     });
   }
+}
+
+TEST(Cases, Case02OneInfinityOnOneRankChangesNothingAnywhere) {
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    ExpectThatNothingChangesWhen(type, [type](int rank, std::uint16_t& element) {
+      if (rank == 1) element = testing::HalfBits(type, INFINITY);
+    });
+  }
+}
+
+// Each rank's gradient is finite, their sum is beyond 65504.
+TEST(Cases, AnFp16SumOutOfRangeChangesNothingAnywhere) {
+  ExpectThatNothingChangesWhen(DType::kF16, [](int, std::uint16_t& element) {
+    element = testing::HalfBits(DType::kF16, 40000);
+  });
 }
 
 double NormOf(const std::vector<float>& a, const std::vector<float>& b) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/forwarding.h"
 #include "tests/support/model.h"
 #include "tests/support/topologies.h"
 #include "tests/support/world.h"
@@ -55,6 +56,9 @@ TEST_F(OneRank, RefusesBadSpecsNamingTheMatrix) {
   MatrixSpec spec = Spec();
   spec.name = "";
   EXPECT_THAT(Refusal(spec), HasSubstr("name"));
+  spec = Spec("neg");
+  spec.name = "caf\xe9";
+  EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("not UTF-8"), HasSubstr(R"('caf\xe9')")));
   spec = Spec("neg");
   spec.rows = -1;
   EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("'neg'"), HasSubstr("-1 x 3")));
@@ -349,34 +353,16 @@ TEST(CommitCompares, NamesTheFirstItemThatDiffers) {
   EXPECT_EQ(messages[1], messages[0]);
 }
 
-// A host device that has no memory left once it is told so.
-class FullDevice final : public Device {
+// A device that has no memory left once it is told so.
+class FullDevice final : public testing::ForwardingDevice {
  public:
-  FullDevice(Device& device, const bool& full) : device_(device), full_(full) {}
-  std::string_view kind() const override { return device_.kind(); }
-  DeviceIdentity identity() const override { return device_.identity(); }
-  std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
-    return device_.CreateStream(std::move(name), priority);
-  }
-  std::unique_ptr<Event> CreateEvent() override { return device_.CreateEvent(); }
+  FullDevice(Device& device, const bool& full) : ForwardingDevice(device), full_(full) {}
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override {
     if (full_) return absl::ResourceExhaustedError("no memory left");
-    return device_.Allocate(bytes);
+    return inner_.Allocate(bytes);
   }
-  void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) override {
-    device_.Copy(stream, to, from, bytes);
-  }
-  absl::Status CopyNow(void* to, const void* from, std::size_t bytes) override {
-    return device_.CopyNow(to, from, bytes);
-  }
-  void Clear(Stream& stream, void* to, std::size_t bytes) override {
-    device_.Clear(stream, to, bytes);
-  }
-  Math& math() override { return device_.math(); }
-  Clock& clock() override { return device_.clock(); }
 
  private:
-  Device& device_;
   const bool& full_;
 };
 

@@ -3,12 +3,12 @@
 
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <mutex>
 #include <numeric>
 #include <string>
 #include <tuple>
 
+#include "tests/support/halves.h"
 #include "tests/support/model.h"
 #include "tests/support/world.h"
 #include "tools/reference/update.h"
@@ -160,7 +160,9 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(Way{Strategy::kReplicated, Layout::kReplicated},
                                          Way{Strategy::kGather, Layout::kSharded},
                                          Way{Strategy::kOwner, Layout::kReplicated},
-                                         Way{Strategy::kOwner, Layout::kSharded}),
+                                         Way{Strategy::kOwner, Layout::kSharded},
+                                         Way{Strategy::kNodeLocal, Layout::kReplicated},
+                                         Way{Strategy::kNodeLocal, Layout::kSharded}),
                        ::testing::Values(GradientKind::kLocal, GradientKind::kReduced)),
     NameOfCase);
 
@@ -193,12 +195,15 @@ TEST(Correctness, EmptyParametersAndIdleRanks) {
   }
 }
 
-// Case 16: with owners, each NS runs once in the world; where everyone repeats it, once per rank.
-TEST(Correctness, EachNsRunsOnceInTheWorldUnderOwner) {
+// Case 16: with owners, each NS runs once in the world, or in each node; where everyone repeats it,
+// once per rank.
+TEST(Correctness, EachNsRunsOnceWhereItsOwnerIs) {
   const std::vector<Shape> shapes(8, Shape{12, 8});
   for (const auto& [strategy, layout, per_step] :
        {std::tuple{Strategy::kOwner, Layout::kReplicated, 1},
         std::tuple{Strategy::kOwner, Layout::kSharded, 1},
+        std::tuple{Strategy::kNodeLocal, Layout::kReplicated, 2},
+        std::tuple{Strategy::kNodeLocal, Layout::kSharded, 2},
         std::tuple{Strategy::kGather, Layout::kSharded, 4},
         std::tuple{Strategy::kReplicated, Layout::kReplicated, 4}}) {
     const Outcome outcome =
@@ -227,37 +232,32 @@ TEST(Correctness, SixtyFourRanksStepTwoHundredSmallMatrices) {
   for (const MatrixCounters& counters : outcome.counters) EXPECT_EQ(counters.ns_runs, 1);
 }
 
-// bf16 weights and gradients: the update is formed in fp32 and rounded once, and every copy agrees.
-TEST(Correctness, Bf16WeightsStayWithinTheirRounding) {
+// 16-bit weights and gradients: the update is formed in fp32 and rounded once, and every copy
+// agrees.
+class HalfWeights : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Correctness, HalfWeights, ::testing::Values(DType::kBF16, DType::kF16),
+                         [](const auto& type) { return std::string(Name(type.param)); });
+
+TEST_P(HalfWeights, StayWithinTheirRounding) {
+  const DType type = GetParam();
   const ProcessGrid grid{2, 2};
-  const auto to_bf16 = [](float value) {
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-  };
-  const auto from_bf16 = [](std::uint16_t half) {
-    const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
-  };
   std::array<std::vector<std::uint16_t>, 4> results;
   const std::vector<float> initial = testing::Normal(16 * 24, 7);
   RunWorld({.grid = grid}, [&](testing::Rank rank) {
     std::vector<std::uint16_t>& weight = results[rank.rank];
-    for (const float value : initial) weight.push_back(to_bf16(value));
+    for (const float value : initial) weight.push_back(testing::HalfBits(type, value));
     auto runtime = *Runtime::Create(testing::OptionsFor(grid), rank.device, rank.transport);
     MatrixSpec spec{.name = "w",
                     .rows = 16,
                     .cols = 24,
-                    .dtype = DType::kBF16,
+                    .dtype = type,
                     .weight = weight.data(),
                     .rule = Muon()};
     ASSERT_TRUE(runtime->AddMatrix(spec).ok());
     ASSERT_TRUE(runtime->Commit().ok());
     std::vector<std::uint16_t> gradient;
     for (const float value : testing::Normal(16 * 24, 8, rank.rank)) {
-      gradient.push_back(to_bf16(value));
+      gradient.push_back(testing::HalfBits(type, value));
     }
     ASSERT_TRUE(runtime->Submit({.matrix = 0, .gradient = gradient.data()}).ok());
     ASSERT_TRUE(runtime->Step().ok());
@@ -266,16 +266,18 @@ TEST(Correctness, Bf16WeightsStayWithinTheirRounding) {
   std::vector<double> mean(16 * 24, 0.0), momentum(16 * 24, 0.0), weight;
   for (int rank = 0; rank < 4; ++rank) {
     const std::vector<float> part = testing::Normal(16 * 24, 8, rank);
-    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += from_bf16(to_bf16(part[i])) / 4;
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += testing::RoundTo(type, part[i]) / 4;
   }
-  for (const float value : initial) weight.push_back(from_bf16(to_bf16(value)));
+  for (const float value : initial) weight.push_back(testing::RoundTo(type, value));
   reference::MuonStep(MuonReference(), 16, 24, mean, momentum, weight);
   for (const auto& result : results) {
     EXPECT_EQ(result, results[0]);
     for (std::size_t i = 0; i < weight.size(); ++i) {
-      // One rounding of the weight (2^-9), and of the summed gradients on the way to the owner,
-      // which moves the direction by at most about as much.
-      EXPECT_NEAR(from_bf16(result[i]), weight[i], std::abs(weight[i]) / 256 + kLr * 0.02);
+      // One rounding of the weight, and of the summed gradients on the way to the owner, which
+      // moves the direction by at most five times as much.
+      EXPECT_NEAR(testing::HalfValue(type, result[i]), weight[i],
+                  testing::RoundingError(type, std::abs(weight[i])) +
+                      5 * kLr * testing::RoundingError(type, 1));
     }
   }
 }

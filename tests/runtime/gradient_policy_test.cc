@@ -255,11 +255,14 @@ TEST_P(GradientPolicy, PartsAddUpToOneGradient) {
       const auto ready = rank.device.CreateEvent();
       std::vector<std::vector<float>> kept;
       kept.reserve(12);
+      std::vector<std::unique_ptr<testing::Pinned>> pins;
       for (int micro = 0; micro < 4; ++micro) {
         for (int m = 2; m >= 0; --m) {
           MatrixJob job{.matrix = m};
           if (with_event) {
             std::vector<float>& buffer = kept.emplace_back(part(model, m, micro).size());
+            pins.push_back(
+                std::make_unique<testing::Pinned>(buffer.data(), buffer.size() * sizeof(float)));
             job.gradient = buffer.data();
             job.ready = ready.get();
             stream->Enqueue([&buffer, &model, part, m, micro] {

@@ -204,6 +204,7 @@ TEST(Job, ARefilledGradientBufferChangesNothing) {
       const auto stream = rank.device.CreateStream("trainer");
       const auto ready = rank.device.CreateEvent();
       std::vector<std::vector<float>> buffers = {std::vector<float>(24), std::vector<float>(24)};
+      const testing::Pinned pins[] = {{buffers[0].data(), 96}, {buffers[1].data(), 96}};
       for (int step = 0; step < 500; ++step) {
         for (int m = 1; m >= 0; --m) {
           const std::vector<float> gradient = model.Gradient(m, step % 5);

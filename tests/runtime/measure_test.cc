@@ -15,6 +15,7 @@
 
 #include "base/link_cost.h"
 #include "runtime/timing.h"
+#include "tests/support/forwarding.h"
 #include "tests/support/world.h"
 #include "weft/work.h"
 
@@ -72,7 +73,8 @@ TEST(Measure, OneRankHasNoCollectives) {
     EXPECT_TRUE(profile->collectives.empty());
     EXPECT_EQ(told.size(), 8u);
     EXPECT_EQ(told.front(), "newton_schulz of 1 x 8 x 8");
-    const ProfileFingerprint here = FingerprintOf(rank.device, "local", options.topology);
+    const ProfileFingerprint here =
+        FingerprintOf(rank.device, rank.transport.kind(), options.topology);
     EXPECT_EQ(CheckProfile(*profile, here), absl::OkStatus());
     EXPECT_EQ(*ParseCostProfile(CostProfileToJson(*profile)), *profile);
   });
@@ -193,46 +195,29 @@ TEST(Measure, RefusesBadOptions) {
   });
 }
 
-// The host device, with other memory or another name.
-class OtherDevice final : public Device {
+// The rank's device, with other memory or another name.
+class OtherDevice final : public testing::ForwardingDevice {
  public:
-  explicit OtherDevice(Device& device) : device_(device) {}
-  std::string_view kind() const override { return device_.kind(); }
+  using ForwardingDevice::ForwardingDevice;
   DeviceIdentity identity() const override {
-    DeviceIdentity identity = device_.identity();
+    DeviceIdentity identity = inner_.identity();
     if (!name.empty()) identity.name = name;
     return identity;
   }
-  std::unique_ptr<Stream> CreateStream(std::string stream, StreamPriority priority) override {
-    return device_.CreateStream(std::move(stream), priority);
-  }
-  std::unique_ptr<Event> CreateEvent() override { return device_.CreateEvent(); }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override {
     if (bytes > most) return absl::ResourceExhaustedError("no memory left");
-    return device_.Allocate(bytes);
+    return inner_.Allocate(bytes);
   }
-  void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) override {
-    device_.Copy(stream, to, from, bytes);
-  }
-  absl::Status CopyNow(void* to, const void* from, std::size_t bytes) override {
-    return device_.CopyNow(to, from, bytes);
-  }
-  void Clear(Stream& stream, void* to, std::size_t bytes) override {
-    device_.Clear(stream, to, bytes);
-  }
-  Math& math() override { return device_.math(); }
-  Clock& clock() override { return device_.clock(); }
 
   std::string name;
   std::size_t most = std::size_t{1} << 40;
-
- private:
-  Device& device_;
 };
 
 TEST(Measure, WhatFailsOnOneRankFailsOnAll) {
   std::vector<absl::Status> full(3), other(3);
+  std::string kind;
   RunWorld({.grid = {1, 3}}, [&](testing::Rank rank) {
+    if (rank.rank == 0) kind = rank.device.kind();
     OtherDevice device(rank.device);
     MeasureOptions options = SmallOptions({1, 3});
     if (rank.rank == 1) device.most = 300;
@@ -247,8 +232,9 @@ TEST(Measure, WhatFailsOnOneRankFailsOnAll) {
     EXPECT_THAT(std::string(full[rank].message()),
                 AllOf(HasSubstr("rank 1"), HasSubstr("no memory left")));
     EXPECT_EQ(other[rank].code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(other[rank].message()),
-                AllOf(HasSubstr("rank 0 is host ("), HasSubstr("rank 2 is host (Zen,")));
+    EXPECT_THAT(
+        std::string(other[rank].message()),
+        AllOf(HasSubstr("rank 0 is " + kind + " ("), HasSubstr("rank 2 is " + kind + " (Zen,")));
   }
 }
 

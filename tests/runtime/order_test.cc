@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/support/commit.h"
 #include "tests/support/model.h"
 #include "tests/support/seed.h"
 #include "tests/support/world.h"
@@ -16,14 +17,15 @@ namespace {
 using testing::RankModel;
 using testing::RunWorld;
 
+const std::vector<testing::Shape> kShapes = {{16, 24}, {24, 16}, {16, 16}, {8, 40}, {5, 3}};
+
 // Weights by rank after `steps` steps; each rank submits in an order of its own drawn from `order`,
 // or in backward order when `order` is 0.
 std::vector<std::vector<std::vector<float>>> Train(const ProcessGrid& grid, Strategy strategy,
                                                    Layout layout, int steps, std::uint64_t order) {
-  const std::vector<testing::Shape> shapes = {{16, 24}, {24, 16}, {16, 16}, {8, 40}, {5, 3}};
   std::vector<std::vector<std::vector<float>>> weights(grid.size());
   RunWorld({.grid = grid}, [&](testing::Rank rank) {
-    RankModel model(shapes, layout, GradientKind::kLocal, rank.rank, grid.size(), 11);
+    RankModel model(kShapes, layout, GradientKind::kLocal, rank.rank, grid.size(), 11);
     auto runtime =
         Runtime::Create(testing::OptionsFor(grid, strategy), rank.device, rank.transport);
     ASSERT_TRUE(runtime.ok()) << runtime.status();
@@ -72,6 +74,40 @@ TEST(ArrivalOrder, EveryStrategyAgreesOverTwelveSteps) {
     EXPECT_EQ(Train(grid, strategy, layout, 12, seed), expected)
         << Name(strategy) << " " << Name(layout) << ", order seed " << seed;
   }
+}
+
+// A device may hold a collective back until the one launched before it is over, whatever their
+// communicators: two ranks that launch a pair of them in different orders would wait for each
+// other.
+TEST(ArrivalOrder, CollectivesOfAllLanesAreIssuedInOneOrderOnEveryRank) {
+  const ProcessGrid grid{2, 2};
+  const std::uint64_t seed = testing::Seed();
+  RunWorld({.grid = grid}, [&](testing::Rank rank) {
+    RankModel model(kShapes, Layout::kReplicated, GradientKind::kLocal, rank.rank, grid.size(), 11);
+    const auto runtime = testing::Commit(testing::OptionsFor(grid), rank, model);
+    std::mt19937_64 engine(seed + rank.rank);
+    for (int step = 0; step < 10; ++step) {
+      std::vector<int> ids(model.size());
+      std::iota(ids.begin(), ids.end(), 0);
+      std::shuffle(ids.begin(), ids.end(), engine);
+      for (const int m : ids) {
+        const std::vector<float> gradient = model.Gradient(m, step);
+        ASSERT_TRUE(runtime->Submit({.matrix = m, .gradient = gradient.data()}).ok());
+      }
+      ASSERT_TRUE(runtime->Step().ok());
+    }
+    ASSERT_TRUE(runtime->WaitForStep().ok());
+    std::pair<std::int64_t, std::int32_t> last{-1, -1};
+    int issued = 0;
+    for (const Decision& decision : runtime->Decisions()) {
+      if (decision.what != Decision::What::kIssued || decision.lane == Lane::kCompute) continue;
+      const std::pair next{decision.step, decision.op};
+      EXPECT_LT(last, next) << "rank " << rank.rank << ", order seed " << seed;
+      last = next;
+      ++issued;
+    }
+    EXPECT_GT(issued, 50);
+  });
 }
 
 TEST(ArrivalOrder, ReplicatedWeightsAreEqualOnAllRanks) {

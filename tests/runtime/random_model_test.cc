@@ -16,180 +16,27 @@
 #include <utility>
 #include <vector>
 
+#include "tests/runtime/trial.h"
 #include "tests/scheduler/requests.h"
 #include "tests/support/costs.h"
 #include "tests/support/model.h"
 #include "tests/support/property.h"
 #include "tests/support/world.h"
-#include "tools/reference/update.h"
 
 namespace weft {
 namespace {
 
+using testing::DrawTrial;
+using testing::Expected;
 using testing::RankModel;
+using testing::SpecsOf;
+using testing::Trial;
+using testing::Weights;
 
-// Under sanitizers a case takes an order of magnitude longer.
-constexpr int kCases = testing::kSanitized ? 30 : 200;
+// Under sanitizers and fakes a case takes an order of magnitude longer.
+constexpr bool kSlow = testing::kSanitized || testing::kUnderFakes;
+constexpr int kCases = kSlow ? 30 : 200;
 constexpr int kFormCases = kCases / 5;
-
-struct Trial {
-  std::vector<testing::ModelMatrix> matrices;
-  std::vector<RuleKind> rules;
-  std::vector<int> layers;
-  MuonOptions muon;
-  AdamWOptions adamw;
-  RuntimeOptions options;
-  int steps = 1;
-  std::uint64_t seed = 0;
-
-  int world() const { return options.topology.grid.size(); }
-  int micro_steps() const { return options.limits.passes; }
-  // What the models know as steps: each micro-step has gradients of its own.
-  std::int64_t Sample(int step, int micro) const {
-    return std::int64_t{step} * micro_steps() + micro;
-  }
-  static double Rate(int step) { return 0.5 / (step + 1); }
-};
-
-Trial DrawTrial(const ProcessGrid& grid) {
-  testing::DrawLimits limits;
-  limits.most_matrices = 10;
-  limits.most_rows = 96;
-  limits.dtypes = {DType::kF32};
-  PlanRequest request = testing::DrawRequest(limits, grid);
-  const auto pass_through =
-      *rc::gen::element(PassThrough::kNever, PassThrough::kWhereItPays, PassThrough::kAlways);
-  for (PlanMatrix& matrix : request.matrices) {
-    matrix.pass_through = false;
-    matrix.pass_through = pass_through == PassThrough::kAlways &&
-                          testing::GetsOwner(request, matrix) && matrix.layout != Layout::kOwned;
-  }
-  request.ownership = testing::DrawOwnership(request);
-  Trial trial;
-  for (const PlanMatrix& matrix : request.matrices) {
-    trial.matrices.push_back(
-        {{matrix.rows, matrix.cols}, matrix.layout, matrix.gradient, matrix.shard_rows});
-    trial.rules.push_back(matrix.rule);
-    trial.layers.push_back(matrix.layer);
-  }
-  trial.muon.momentum = 0.9;
-  trial.muon.nesterov = *rc::gen::arbitrary<bool>();
-  trial.muon.weight_decay = *rc::gen::element(0.0, 0.1);
-  trial.muon.scale = *rc::gen::element(Scale::kOriginal, Scale::kMatchRmsAdamW);
-  trial.adamw.eps = 1e-2;  // a gradient that rounds to the other side of zero changes little
-  trial.options = testing::OptionsFor(request.topology.grid, request.strategy);
-  trial.options.limits = request.limits;
-  trial.options.ownership = request.ownership;
-  trial.options.owner_solver = *rc::gen::element(OwnerSolver::kHeuristic, OwnerSolver::kMilp);
-  trial.options.pass_through = pass_through;
-  if (pass_through == PassThrough::kWhereItPays) {
-    // Latencies of the order of what NS costs of matrices this small, so that some pass through.
-    Topology linked = request.topology;
-    linked.intra = linked.inter = {*rc::gen::element(0.1, 1.0, 10.0), 1};
-    trial.options.costs = std::make_shared<const CostModel>(
-        linked, AnalyticRates{.flops_per_second = 1e12, .launch_seconds = 0});
-  } else {
-    trial.options.costs = request.forms.pair_from[0] < 0
-                              ? testing::CostsWithForms(request.topology, request.forms)
-                              : testing::CostsWithPairs(request.topology);
-  }
-  trial.steps = *testing::Evenly(1, 4);
-  trial.seed = *rc::gen::arbitrary<std::uint64_t>();
-  return trial;
-}
-
-// state <- state / 2 + gradient; weight <- weight - rate * state / (1 + |state|), where the norm is
-// of the whole matrix.
-template <typename Real>
-void CustomStep(Real rate, std::int64_t count, const Real* gradient, Real scale, Real* state,
-                Real* weight) {
-  double squares = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    state[i] = state[i] / 2 + gradient[i] * scale;
-    squares += static_cast<double>(state[i]) * static_cast<double>(state[i]);
-  }
-  const Real factor = rate / static_cast<Real>(1 + std::sqrt(squares));
-  for (std::int64_t i = 0; i < count; ++i) weight[i] -= factor * state[i];
-}
-
-Rule RuleOf(const Trial& trial, RuleKind kind) {
-  switch (kind) {
-    case RuleKind::kMuon:
-      return trial.muon;
-    case RuleKind::kElementwise:
-      return trial.adamw;
-    case RuleKind::kCustom:
-      break;
-  }
-  CustomRule rule;
-  rule.flops = 1000;
-  rule.enqueue = [](const RuleContext& context) {
-    context.stream.Enqueue([context] {
-      if (!context.control->skip) {
-        CustomStep(static_cast<float>(context.lr), context.rows * context.cols,
-                   static_cast<const float*>(context.gradient),
-                   context.gradient_scale * context.control->gradient_factor, context.state,
-                   static_cast<float*>(context.weight));
-      }
-      return absl::OkStatus();
-    });
-    return absl::OkStatus();
-  };
-  return rule;
-}
-
-std::vector<MatrixSpec> SpecsOf(const Trial& trial, RankModel& model) {
-  std::vector<MatrixSpec> specs;
-  for (std::size_t m = 0; m < model.size(); ++m) {
-    specs.push_back(model.Spec(m, RuleOf(trial, trial.rules[m])));
-    specs.back().layer = trial.layers[m];
-  }
-  return specs;
-}
-
-// Whole weights by matrix.
-using Weights = std::vector<std::vector<double>>;
-
-// Before each step and in the end.
-std::vector<Weights> Expected(const Trial& trial) {
-  const RankModel model(trial.matrices, 0, trial.world(), trial.seed);
-  reference::MuonSettings muon;
-  muon.momentum = trial.muon.momentum;
-  muon.nesterov = trial.muon.nesterov;
-  muon.weight_decay = trial.muon.weight_decay;
-  muon.match_rms_adamw = trial.muon.scale == Scale::kMatchRmsAdamW;
-  muon.iterations.assign(5, {3.4445, -4.7750, 2.0315});
-  reference::AdamWSettings adamw;
-  adamw.eps = trial.adamw.eps;
-  std::vector<Weights> history(trial.steps + 1);
-  for (std::size_t m = 0; m < model.size(); ++m) {
-    const std::vector<float> first = model.FirstWeight(m);
-    std::vector<double> weight(first.begin(), first.end());
-    std::vector<double> state(weight.size()), second(weight.size());
-    history[0].push_back(weight);
-    for (int step = 0; step < trial.steps; ++step) {
-      std::vector<double> gradient(weight.size());
-      for (int micro = 0; micro < trial.micro_steps(); ++micro) {
-        const std::vector<float> mean = model.MeanGradient(m, trial.Sample(step, micro));
-        for (std::size_t i = 0; i < mean.size(); ++i) gradient[i] += mean[i];
-      }
-      muon.lr = adamw.lr = Trial::Rate(step);
-      switch (trial.rules[m]) {
-        case RuleKind::kMuon:
-          reference::MuonStep(muon, model.shape(m).rows, model.shape(m).cols, gradient, state,
-                              weight);
-          break;
-        case RuleKind::kElementwise:
-          reference::AdamWStep(adamw, step + 1, gradient, state, second, weight);
-          break;
-        case RuleKind::kCustom:
-          CustomStep(muon.lr, model.Size(m), gradient.data(), 1.0, state.data(), weight.data());
-      }
-      history[step + 1].push_back(weight);
-    }
-  }
-  return history;
-}
 
 // Adds a matrix's share of `times` runs of a collective in which it travels.
 void AddCollective(const Plan& plan, const Op& op, std::int32_t m, int rank, int times,
@@ -211,7 +58,7 @@ void AddCollective(const Plan& plan, const Op& op, std::int32_t m, int rank, int
 // collectives.
 MatrixCounters ExpectedCounters(const Trial& trial, const Plan& plan, std::int32_t m, int rank) {
   const PlanMatrix& matrix = plan.matrices[m];
-  const bool runs_rule = matrix.owner < 0 || matrix.owner == rank;
+  const bool runs_rule = testing::RunsRule(plan, matrix, rank);
   // The direction of a matrix in shards travels, and each rank applies its rows.
   const bool applies = matrix.rule == RuleKind::kMuon && matrix.layout == Layout::kSharded;
   MatrixCounters counters;
@@ -519,8 +366,16 @@ TEST(RandomModels, TrainAsTheSerialReferenceAndCountWhatTheirPlansSay) {
   testing::HoldsInCases(kCases, [] {
     const Trial trial = DrawTrial(testing::DrawGrid(8));
     std::string wrong;
-    for (const Outcome& outcome : TrainWorld(trial, Expected(trial))) wrong += outcome.wrong;
+    const std::vector<Outcome> outcomes = TrainWorld(trial, Expected(trial));
+    for (const Outcome& outcome : outcomes) wrong += outcome.wrong;
     RC_ASSERT(wrong == "");
+    // Work that ranks or nodes repeat gives the same bits.
+    for (std::size_t m = 0; m < trial.matrices.size(); ++m) {
+      if (trial.matrices[m].layout == Layout::kSharded) continue;
+      for (const Outcome& outcome : outcomes) {
+        RC_ASSERT(outcome.weights[m] == outcomes[0].weights[m]);
+      }
+    }
   });
 }
 
@@ -536,6 +391,12 @@ std::pair<int, int> CountRooted(const Plan& plan) {
   return {all, split};
 }
 
+// The model is gone, and its memory not in use, when a world begins.
+Plan PlanOf(const Trial& trial) {
+  RankModel model(trial.matrices, 0, trial.world(), trial.seed);
+  return *PlanFor(SpecsOf(trial, model), trial.options);
+}
+
 std::int64_t CountPairs(const Plan& plan) {
   return std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) { return op.with_next; });
 }
@@ -543,8 +404,11 @@ std::int64_t CountPairs(const Plan& plan) {
 TEST(RandomModels, FormsOfCollectivesChangeNoBit) {
   std::int64_t pairs = 0;
   testing::HoldsInCases(kFormCases, [&] {
-    // Half of them with groups of two, where there can be pairs.
-    Trial direct = DrawTrial(*rc::gen::element(testing::DrawGrid(8), ProcessGrid{2, 3}));
+    // Most begin with owners and groups of two, where there can be pairs.
+    const bool may_pair = *testing::Evenly(0, 4) > 0;
+    testing::DrawLimits limits;
+    if (may_pair) limits.strategies = {Strategy::kOwner, Strategy::kNodeLocal};
+    Trial direct = DrawTrial(may_pair ? ProcessGrid{2, 3} : testing::DrawGrid(8), limits);
     direct.options.owner_time_limit = absl::InfiniteDuration();  // the same owners in both
     // What pays goes by costs, too.
     if (direct.options.pass_through == PassThrough::kWhereItPays) {
@@ -555,17 +419,16 @@ TEST(RandomModels, FormsOfCollectivesChangeNoBit) {
     split.options.costs = testing::CostsWithForms(direct.options.topology, testing::kAlwaysSplit);
     Trial paired = direct;
     paired.options.costs = testing::CostsWithPairs(direct.options.topology);
-    RankModel model(direct.matrices, 0, direct.world(), direct.seed);
-    const Plan plan = *PlanFor(SpecsOf(direct, model), direct.options);
+    const Plan plan = PlanOf(direct);
     const auto [rooted, none] = CountRooted(plan);
     RC_PRE(rooted > 0);
     RC_ASSERT(none == 0);
     RC_ASSERT(CountPairs(plan) == 0);
-    const Plan in_pairs = *PlanFor(SpecsOf(paired, model), paired.options);
+    const Plan in_pairs = PlanOf(paired);
     RC_ASSERT(in_pairs.ops.size() == plan.ops.size());
+    RC_PRE(!may_pair || CountPairs(in_pairs) > 0);
     pairs += CountPairs(in_pairs);
-    RC_ASSERT(CountRooted(*PlanFor(SpecsOf(split, model), split.options)) ==
-              std::pair(rooted, rooted));
+    RC_ASSERT(CountRooted(PlanOf(split)) == std::pair(rooted, rooted));
     const std::vector<Weights> expected = Expected(direct);
     const std::vector<Outcome> directly = TrainWorld(direct, expected);
     const std::vector<Outcome> in_parts = TrainWorld(split, expected);
@@ -578,7 +441,7 @@ TEST(RandomModels, FormsOfCollectivesChangeNoBit) {
       RC_ASSERT(directly[rank].weights == pairwise[rank].weights);
     }
   });
-  EXPECT_TRUE(pairs > 0 || testing::kSanitized) << "few cases may have none";
+  EXPECT_TRUE(pairs > 0 || kSlow) << "few cases may have none";
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "runtime/safetensors/atomic_file.h"
 #include "tests/support/seed.h"
+#include "tests/support/temporary_folder.h"
 
 namespace weft {
 namespace {
@@ -23,32 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// A fresh folder, removed at the end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "weft-safetensors-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::size_t Files() const {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
-  }
-
- private:
-  fs::path path_;
-};
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void WriteAll(const std::string& path, std::string_view contents) {
-  std::ofstream(path, std::ios::binary).write(contents.data(), contents.size());
-}
+using Folder = testing::TemporaryFolder;
+using testing::ReadAll;
+using testing::WriteAll;
 
 std::string File(const std::string& header, std::size_t data_bytes,
                  std::optional<std::uint64_t> length = std::nullopt) {
@@ -396,7 +374,7 @@ std::unique_ptr<Drawn> DrawFile() {
   for (const std::string& name : names) {
     SafetensorsTensor tensor;
     tensor.name = name;
-    tensor.dtype = *rc::gen::elementOf(std::vector<std::string>{"U8", "BF16", "F32", "I64"});
+    tensor.dtype = *rc::gen::elementOf(std::vector<std::string>{"U8", "BF16", "F16", "F32", "I64"});
     tensor.shape = *rc::gen::resize(
         3, rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 4)));
     std::size_t bytes = static_cast<std::size_t>(*SafetensorsElementBytes(tensor.dtype));

@@ -43,6 +43,12 @@ Interleaving::Interleaving(const Plan& plan, int steps, std::uint64_t seed)
   for (std::size_t i = 0; i < is_awake_.size(); ++i) Wake(static_cast<int>(i));
 }
 
+void Interleaving::HoldByOwnEdges() {
+  for (int rank = 0; rank < World(); ++rank) {
+    own_edges_.push_back(scheduler::PredecessorsOn(plan_, rank));
+  }
+}
+
 std::string Interleaving::Play() {
   // Some queues are slow.
   std::vector<std::uint32_t> percent;
@@ -197,7 +203,7 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
   switch (lane.phase) {
     case Phase::kWaiting:
       for (const OpRun& run : runs) {
-        if (!MayStart(self, rank, run.op, step)) return false;
+        if (!MayStart(self, rank, run.index, step)) return false;
       }
       lane.phase = Phase::kArrived;
       ++meeting.arrived;
@@ -235,7 +241,8 @@ void Interleaving::Finish(const OpRun& run) {
   Wake(run.rank * kQueues + kLaneCount);
 }
 
-bool Interleaving::MayStart(const Rank& self, int rank, const Op& op, int step) const {
+bool Interleaving::MayStart(const Rank& self, int rank, std::int32_t index, int step) const {
+  const Op& op = plan_.ops[index];
   if (op.trigger == Trigger::kSubmitted) {
     for (std::int32_t m : Matrices(op)) {
       const PlanMatrix& matrix = plan_.matrices[m];
@@ -247,10 +254,11 @@ bool Interleaving::MayStart(const Rank& self, int rank, const Op& op, int step) 
   } else if (self.steps_closed <= step) {
     return false;
   }
-  for (std::int32_t before : op.after) {
+  const bool own = !own_edges_.empty();
+  for (std::int32_t before : own ? own_edges_[rank][index].after : op.after) {
     if (Contains(plan_.ops[before], rank) && self.ops_done[before] <= step) return false;
   }
-  for (std::int32_t before : op.after_previous) {
+  for (std::int32_t before : own ? own_edges_[rank][index].after_previous : op.after_previous) {
     if (Contains(plan_.ops[before], rank) && self.ops_done[before] < step) return false;
   }
   return true;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "scheduler/dependencies.h"
 #include "weft/plan.h"
 
 namespace weft::testing {
@@ -46,6 +47,9 @@ class Interleaving {
   Interleaving(const Plan& plan, int steps, std::uint64_t seed);
   virtual ~Interleaving() = default;
 
+  // Each rank is held back by what it needs itself, as on a device, and not by the plan's lists.
+  void HoldByOwnEdges();
+
   // Plays all steps, or as far as Fail(). Empty if every op has run; otherwise what is wrong.
   std::string Play();
 
@@ -61,6 +65,7 @@ class Interleaving {
   // It is over on this rank.
   virtual void OnFinish(const OpRun&) = 0;
 
+  bool HeldByOwnEdges() const { return !own_edges_.empty(); }
   void Fail(std::string what) { error_ = std::move(what); }
   std::string Describe(const OpRun& run) const;
 
@@ -80,6 +85,11 @@ class Interleaving {
   // Whether an op reads its source, and writes its target, on a member of its group.
   bool Reads(const Op& op, int rank) const;
   bool Writes(const Op& op, int rank) const;
+  // Whether a member is given again what it reads, in the same memory, as the root of a broadcast
+  // in parts is by the all-gather of them.
+  bool Rewrites(const Op& op, int rank) const {
+    return op.kind == OpKind::kBroadcast && op.form == CollectiveForm::kSplit && IsRoot(op, rank);
+  }
 
   // Gradients of the matrix that a rank hands over in a step, each to be reduced.
   int PassesOf(const PlanMatrix& matrix) const {
@@ -142,7 +152,7 @@ class Interleaving {
   void OpenPass(Rank& self, int pass) const;
   bool GradientIsFree(const Rank& self, std::int32_t matrix) const;
   bool MoveLane(int rank, int lane_index);
-  bool MayStart(const Rank& self, int rank, const Op& op, int step) const;
+  bool MayStart(const Rank& self, int rank, std::int32_t index, int step) const;
   std::vector<OpRun> Together(int rank, std::int32_t index, int step);
   void Read(const std::vector<OpRun>& runs, Lane& lane, Meeting& meeting);
   void Finish(const OpRun& run);
@@ -153,6 +163,7 @@ class Interleaving {
   const Plan& plan_;
   const int steps_;
   Draws draws_;
+  std::vector<std::vector<scheduler::Predecessors>> own_edges_;  // by rank and op, or none
   std::string error_;
   std::vector<std::vector<int>> part_of_;  // by group and rank; -1 for none
   std::vector<Rank> ranks_;

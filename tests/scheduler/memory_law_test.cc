@@ -43,6 +43,7 @@ std::int64_t BufferBytes(const Plan& plan, int rank) {
 }
 
 void CheckMemory(const Plan& plan, int steps) {
+  RC_ASSERT(ReplayMemory(plan, steps, DrawSeed(), Edges::kOfRank).error == "");
   const MemoryUse use = ReplayMemory(plan, steps, DrawSeed());
   RC_ASSERT(use.error == "");
   std::int64_t most = 0;

@@ -82,6 +82,8 @@ class Replay : public Interleaving {
     bool read = false;                                     // the last of them, so far
     std::int16_t left = 0;                                 // touches to come; 0: nothing is alive
     int alive = -1;                                        // step * kMostVersions + version
+    int readers = 0;                                       // ops under way
+    bool is_written = false;                               // by one under way
   };
 
   // Of what an op reads and of what it writes, on one rank.
@@ -118,6 +120,19 @@ class Replay : public Interleaving {
       if (Writes(op, rank) && InBuffer(m, op.target, rank)) {
         visit(m, op.target, in_place, &Versions::target);
       }
+    }
+  }
+
+  // visit(matrix, slot, writes): where a run works, in the trainer's memory too.
+  template <typename Visit>
+  void ForEachSlot(const OpRun& run, const Visit& visit) {
+    const Op& op = run.op;
+    const bool rewrites = Rewrites(op, run.rank);
+    const bool writes = Writes(op, run.rank) || rewrites;
+    const bool reads = Reads(op, run.rank) && !(writes && op.source == op.target);
+    for (std::int32_t m : Matrices(op)) {
+      if (reads && !IsNothing(run.rank, m, op.source)) visit(m, op.source, false);
+      if (writes && !IsNothing(run.rank, m, op.target)) visit(m, op.target, true);
     }
   }
 
@@ -207,8 +222,17 @@ class Replay : public Interleaving {
         ++ranks_[run.rank].collectives > plan().limits.collectives_in_flight) {
       Fail(Describe(run) + " is one collective too many");
     }
+    ForEachSlot(run, [&](std::int32_t m, Slot slot, bool writes) {
+      Content& content = At(run.rank, m, slot);
+      if (content.is_written || (writes && content.readers > 0)) {
+        Fail(Describe(run) + (writes ? " writes" : " reads") + " the " + NameOf(m, slot) +
+             " while another op " + (content.is_written ? "writes" : "reads") + " it");
+      }
+      (writes ? content.is_written = true : ++content.readers);
+    });
     ForEachTouch(run.op, run.rank,
                  [&](std::int32_t m, Slot slot, bool needs, std::int8_t Versions::*place) {
+                   if (IsNothing(run.rank, m, slot)) return;
                    const int version = ranks_[run.rank].versions[run.index].*place;
                    const Content& content = At(run.rank, m, slot);
                    const bool there =
@@ -226,9 +250,19 @@ class Replay : public Interleaving {
 
   void OnFinish(const OpRun& run) override {
     ranks_[run.rank].collectives -= Meets(run.op) && !run.joined;
+    ForEachSlot(run, [&](std::int32_t m, Slot slot, bool writes) {
+      Content& content = At(run.rank, m, slot);
+      (writes ? content.is_written = false : --content.readers);
+    });
     ForEachTouch(run.op, run.rank, [&](std::int32_t m, Slot slot, bool, std::int8_t Versions::*) {
+      if (IsNothing(run.rank, m, slot)) return;
       if (--At(run.rank, m, slot).left == 0) End(run.rank, m, slot);
     });
+  }
+
+  // No rank waits for a part that it does not have.
+  bool IsNothing(int rank, std::int32_t m, Slot slot) {
+    return HeldByOwnEdges() && BytesOf(rank, m, slot) == 0;
   }
 
   void Begin(int rank, std::int32_t m, Slot slot, int step, int version) {
@@ -289,8 +323,10 @@ class Replay : public Interleaving {
 
 }  // namespace
 
-MemoryUse ReplayMemory(const Plan& plan, int steps, std::uint64_t seed) {
-  return Replay(plan, steps, seed).Run();
+MemoryUse ReplayMemory(const Plan& plan, int steps, std::uint64_t seed, Edges edges) {
+  Replay replay(plan, steps, seed);
+  if (edges == Edges::kOfRank) replay.HoldByOwnEdges();
+  return replay.Run();
 }
 
 std::vector<std::int64_t> MatrixBytes(const Plan& plan) { return Replay(plan, 1, 0).MatrixBytes(); }

@@ -134,7 +134,7 @@ TEST(Ownership, WhatInterGroupsCarryIsWhatTheCapCounts) {
   for (Layout layout : {Layout::kReplicated, Layout::kSharded}) {
     for (GradientKind gradient : {GradientKind::kLocal, GradientKind::kReduced}) {
       for (RuleKind rule : {RuleKind::kMuon, RuleKind::kCustom}) {
-        for (DType dtype : {DType::kF32, DType::kBF16}) {
+        for (DType dtype : kDTypes) {
           PlanRequest request =
               Request(Strategy::kOwner, 2, 2, {Matrix("a", 8, 4, layout, gradient, rule)});
           request.matrices[0].dtype = dtype;

@@ -199,7 +199,7 @@ RC_GTEST_PROP(PeakBytes, GoByRowsColumnsAndRanks, ()) {
   RC_PRE(grid.size() > 1);
   PlanMatrix matrix =
       Matrix("m", DrawExtent(60), DrawExtent(60), Layout::kSharded, GradientKind::kReduced);
-  matrix.dtype = *rc::gen::element(DType::kF32, DType::kBF16);
+  matrix.dtype = *rc::gen::elementOf(kDTypes);
   const std::int64_t w = matrix.dtype == DType::kF32 ? 4 : 2;
   const std::int64_t r = matrix.rows, c = matrix.cols;
   const std::int64_t s = (r + grid.size() - 1) / grid.size();

@@ -35,7 +35,8 @@ RC_GTEST_PROP(PlanLaw, TwoStepsGiveTheSerialResultInAnyOrder, ()) {
 TEST(PlanLaw, LargeGridsGiveTheSerialResult) {
   for (const auto& [nodes, locals] :
        std::vector<std::pair<int, int>>{{1, 64}, {64, 1}, {8, 8}, {5, 9}}) {
-    for (Strategy strategy : {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner}) {
+    for (Strategy strategy :
+         {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner, Strategy::kNodeLocal}) {
       std::vector<PlanMatrix> matrices;
       for (GradientKind gradient : {GradientKind::kLocal, GradientKind::kReduced}) {
         for (RuleKind rule : {RuleKind::kMuon, RuleKind::kCustom, RuleKind::kElementwise}) {
@@ -100,9 +101,9 @@ RC_GTEST_PROP(PlanLaw, AWorldOfOneHasNoCollectiveButItsVerdict, ()) {
   RC_ASSERT(verdicts == 1);
 }
 
-RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnerOrByEveryRank, ()) {
-  const Plan plan = Build(DrawRequest({}));
-  const bool owned = plan.strategy == Strategy::kOwner;
+RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnersOrByEveryRank, ()) {
+  const PlanRequest request = DrawRequest({});
+  const Plan plan = Build(request);
   for (std::size_t rank = 0; rank < plan.lanes.size(); ++rank) {
     std::map<std::pair<int, OpKind>, int> runs;
     for (int index : plan.lanes[rank][static_cast<int>(Lane::kCompute)]) {
@@ -111,9 +112,8 @@ RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnerOrByEveryRank, ()) {
     for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
       const PlanMatrix& matrix = plan.matrices[m];
       const bool elementwise = matrix.rule == RuleKind::kElementwise;
-      RC_ASSERT((matrix.owner >= 0) == (owned && !matrix.pass_through &&
-                                        (!elementwise || matrix.layout == Layout::kOwned)));
-      const int here = matrix.owner < 0 || matrix.owner == static_cast<int>(rank) ? 1 : 0;
+      RC_ASSERT((matrix.owner >= 0) == GetsOwner(request, matrix));
+      const int here = RunsRule(plan, matrix, static_cast<int>(rank)) ? 1 : 0;
       const auto count = [&](OpKind kind) { return runs[{static_cast<int>(m), kind}]; };
       RC_ASSERT(count(OpKind::kMomentum) == (matrix.rule == RuleKind::kMuon ? here : 0));
       RC_ASSERT(count(OpKind::kOrthogonalize) == (matrix.rule == RuleKind::kMuon ? here : 0));
@@ -172,7 +172,7 @@ RC_GTEST_PROP(PlanLaw, EveryRanksLocalGradientIsReducedOnceInEachPassWhereThatIs
       for (int p = 1; plan.limits.reduce_each_pass && p <= last; ++p) passes.push_back(p);
       RC_ASSERT(reduced[m] == passes);
       passes.erase(passes.begin());
-      if (matrix.owner >= 0 && matrix.owner != rank) passes.clear();
+      if (!RunsRule(plan, matrix, rank)) passes.clear();
       RC_ASSERT(added[m] == passes);
     }
   }
@@ -252,8 +252,9 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
 }
 
 RC_GTEST_PROP(PlanLaw, StatesAreHeldOnceByOwnersAndByShards, ()) {
-  const Plan plan = Build(DrawRequest({}));
-  if (plan.strategy != Strategy::kOwner) return;
+  const PlanRequest request = DrawRequest({});
+  const Plan plan = Build(request);
+  if (OwnersEach(request) == 0) return;
   std::int64_t held = 0, needed = 0;
   int owned = 0;
   for (int rank = 0; rank < static_cast<int>(plan.lanes.size()); ++rank) {
@@ -266,11 +267,12 @@ RC_GTEST_PROP(PlanLaw, StatesAreHeldOnceByOwnersAndByShards, ()) {
     const bool in_shards = matrix.layout == Layout::kSharded && matrix.rule != RuleKind::kCustom;
     const bool everywhere =
         matrix.pass_through ? !in_shards : elementwise && matrix.layout == Layout::kReplicated;
-    const bool with_owners =
-        !matrix.pass_through && (!elementwise || matrix.layout == Layout::kOwned);
-    needed += matrix.rows * matrix.cols * matrix.state_bytes_per_element *
-              (everywhere ? static_cast<std::int64_t>(plan.lanes.size()) : 1);
-    with_owner += with_owners;
+    const bool with_owners = GetsOwner(request, matrix);
+    const int copies = everywhere    ? static_cast<int>(plan.lanes.size())
+                       : with_owners ? OwnersEach(request)
+                                     : 1;
+    needed += matrix.rows * matrix.cols * matrix.state_bytes_per_element * copies;
+    with_owner += with_owners ? OwnersEach(request) : 0;
   }
   RC_ASSERT(held == needed);
   RC_ASSERT(owned == with_owner);

@@ -70,7 +70,7 @@ inline CostProfile DrawProfile() {
     sample.shape.kind = *rc::gen::element(ComputeKind::kNewtonSchulz, ComputeKind::kRowNorm);
     sample.shape.rows = *Evenly<std::int64_t>(1, 5000);
     sample.shape.cols = sample.shape.rows + *Evenly<std::int64_t>(0, 5000);
-    sample.shape.dtype = *rc::gen::element(DType::kF32, DType::kBF16);
+    sample.shape.dtype = *rc::gen::elementOf(kDTypes);
     sample.shape.recipe = *rc::gen::element<std::string>("", "plain 5", "gram 2,2,1");
     sample.batch = *Evenly(1, 17);
     sample.flops = DrawPositive();

@@ -79,7 +79,9 @@ struct DrawLimits {
   int most_ranks_per_node = 4;
   int most_matrices = 60;
   std::int64_t most_rows = 512;
-  std::vector<DType> dtypes = {DType::kF32, DType::kBF16};
+  std::vector<DType> dtypes{kDTypes.begin(), kDTypes.end()};
+  std::vector<Strategy> strategies = {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner,
+                                      Strategy::kNodeLocal};
   std::vector<Layout> layouts = {Layout::kReplicated, Layout::kSharded, Layout::kOwned};
 };
 
@@ -106,9 +108,33 @@ inline PlanLimits DrawPlanLimits() {
 }
 
 inline bool GetsOwner(const PlanRequest& request, const PlanMatrix& matrix) {
-  return matrix.layout == Layout::kOwned ||
-         (request.strategy == Strategy::kOwner && matrix.rule != RuleKind::kElementwise &&
-          !matrix.pass_through);
+  if (matrix.layout == Layout::kOwned) return true;
+  if (matrix.rule == RuleKind::kElementwise || matrix.pass_through) return false;
+  const ProcessGrid& grid = request.topology.grid;
+  return request.strategy == Strategy::kOwner ||
+         (request.strategy == Strategy::kNodeLocal && (grid.ranks_per_node > 1 || grid.nodes == 1));
+}
+
+// Whether a rank runs the rule of a matrix.
+inline bool RunsRule(const Plan& plan, const PlanMatrix& matrix, int rank) {
+  const ProcessGrid& grid = plan.topology.grid;
+  if (matrix.owner < 0 || matrix.owner == rank) return true;
+  return plan.strategy == Strategy::kNodeLocal &&
+         grid.local_of(rank) == grid.local_of(matrix.owner);
+}
+
+// Ranks that run the rule of a matrix with an owner; 0 where the strategy has none.
+inline int OwnersEach(const PlanRequest& request) {
+  const ProcessGrid& grid = request.topology.grid;
+  if (request.strategy == Strategy::kOwner) return 1;
+  if (request.strategy != Strategy::kNodeLocal || grid.ranks_per_node == 1) return 0;
+  return grid.nodes;
+}
+
+// The owners that a request may give.
+inline int OwnerChoices(const PlanRequest& request) {
+  const ProcessGrid& grid = request.topology.grid;
+  return request.strategy == Strategy::kNodeLocal ? grid.ranks_per_node : grid.size();
 }
 
 // Caps leave room for the largest matrix or bucket beside a mean load, so that owners can be found.
@@ -128,7 +154,7 @@ inline void DrawCap(const PlanRequest& request, OwnershipOptions& ownership) {
   }
   if (all == 0) return;
   if (*rc::gen::arbitrary<bool>()) {
-    ownership.state_bytes_cap = most_state + all_state / request.topology.grid.size() + 1;
+    ownership.state_bytes_cap = most_state + all_state / OwnerChoices(request) + 1;
   } else {
     // An element's traffic is 2 to 20 bytes.
     ownership.inter_group_factor = 1 + 10 * most / all * request.topology.grid.ranks_per_node;
@@ -156,8 +182,8 @@ inline OwnershipOptions DrawOwnership(const PlanRequest& request) {
   }
   if (one_in(3)) {
     for (const PlanMatrix& matrix : request.matrices) {
-      ownership.owners.push_back(
-          GetsOwner(request, matrix) ? *Evenly(0, request.topology.grid.size()) : -1);
+      ownership.owners.push_back(GetsOwner(request, matrix) ? *Evenly(0, OwnerChoices(request))
+                                                            : -1);
     }
   } else if (one_in(2)) {
     DrawCap(request, ownership);
@@ -168,8 +194,7 @@ inline OwnershipOptions DrawOwnership(const PlanRequest& request) {
 // Any mix of layouts, gradients and rules that the drawn strategy serves, with any limits and
 // wishes for owners that can be met.
 inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid) {
-  const auto strategy =
-      *rc::gen::element(Strategy::kReplicated, Strategy::kGather, Strategy::kOwner);
+  const auto strategy = *rc::gen::elementOf(limits.strategies);
   PlanRequest request = Request(strategy, grid.nodes, grid.ranks_per_node, {});
   request.check_gradients = *rc::gen::arbitrary<bool>();
   request.limits = DrawPlanLimits();
@@ -203,8 +228,8 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
     if (layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
       matrix.shard_rows = DrawShards(matrix.rows, grid.size());
     }
-    matrix.pass_through =
-        GetsOwner(request, matrix) && layout != Layout::kOwned && *Evenly(0, 4) == 0;
+    matrix.pass_through = strategy == Strategy::kOwner && GetsOwner(request, matrix) &&
+                          layout != Layout::kOwned && *Evenly(0, 4) == 0;
     request.matrices.push_back(std::move(matrix));
   }
   request.ownership = DrawOwnership(request);

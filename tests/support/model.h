@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/pinned.h"
 #include "weft/runtime.h"
 
 namespace weft::testing {
@@ -39,6 +40,7 @@ class RankModel {
  public:
   RankModel(std::vector<ModelMatrix> matrices, int rank, int world, std::uint64_t seed)
       : matrices_(std::move(matrices)), rank_(rank), world_(world), seed_(seed) {
+    pins_.resize(matrices_.size());
     for (std::size_t m = 0; m < matrices_.size(); ++m) {
       weights_.push_back(OwnRows(m, FirstWeight(m)));
     }
@@ -56,6 +58,9 @@ class RankModel {
     spec.rows = shape(m).rows;
     spec.cols = shape(m).cols;
     spec.weight = weights_[m].data();
+    // Not before: letting it go waits for the device.
+    if (pins_[m] == nullptr)
+      pins_[m] = std::make_unique<Pinned>(spec.weight, weights_[m].size() * sizeof(float));
     spec.layout = matrices_[m].layout;
     spec.gradient = matrices_[m].gradient;
     spec.shard_rows = matrices_[m].shard_rows;
@@ -118,6 +123,7 @@ class RankModel {
   const int world_;
   const std::uint64_t seed_;
   std::vector<std::vector<float>> weights_;
+  std::vector<std::unique_ptr<Pinned>> pins_;
 };
 
 }  // namespace weft::testing

@@ -17,6 +17,13 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
+// Worlds are of GPUs under the fakes (weft_on_cuda_test()), where a step takes milliseconds.
+#ifdef WEFT_UNDER_FAKES
+inline constexpr bool kUnderFakes = true;
+#else
+inline constexpr bool kUnderFakes = false;
+#endif
+
 // Fails the running test unless `property` holds in `cases` cases, all drawn from the program's
 // seed. Cases that take milliseconds to draw and check are not shrunk: that would take minutes.
 template <typename Property>

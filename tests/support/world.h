@@ -1,12 +1,7 @@
-// A world of ranks as threads of the test process, each with a host device and a local transport.
+// A world of ranks as threads of the test process, each with a device and a transport.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <functional>
-#include <memory>
-#include <thread>
-#include <vector>
 
 #include "weft/device.h"
 #include "weft/runtime.h"
@@ -28,25 +23,15 @@ struct WorldOptions {
 };
 
 // Runs `body` on every rank at once and joins. Each rank's device and transport are destroyed when
-// its body returns, as when a process ends.
-inline void RunWorld(const WorldOptions& options, const std::function<void(Rank)>& body) {
-  LocalTransportOptions local;
-  local.topology.grid = options.grid;
-  local.topology.intra = options.intra;
-  local.topology.inter = options.inter;
-  local.deadline = options.deadline;
-  auto transports = CreateLocalTransports(local);
-  ASSERT_TRUE(transports.ok()) << transports.status();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < options.grid.size(); ++rank) {
-    threads.emplace_back([&body, rank, transport = std::move((*transports)[rank])] {
-      auto device = CreateHostDevice();
-      ASSERT_TRUE(device.ok()) << device.status();
-      body({rank, **device, *transport});
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
+// its body returns, as when a process ends. What they are is the test program's choice: those of
+// RunLocalWorld(), or of RunFakeWorld() in fake_world.h.
+void RunWorld(const WorldOptions& options, const std::function<void(Rank)>& body);
+
+// Calls `wait`, in which a rank waits for another by means that its device does not see.
+void Blocking(const std::function<void()>& wait);
+
+// Host devices over the local transport.
+void RunLocalWorld(const WorldOptions& options, const std::function<void(Rank)>& body);
 
 inline RuntimeOptions OptionsFor(const ProcessGrid& grid, Strategy strategy = Strategy::kOwner) {
   RuntimeOptions options;

@@ -9,9 +9,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/tools/process.h"
 #include "tests/tools/small_model.h"
-#include "tests/tools/temporary_folder.h"
 
 namespace weft::testing {
 namespace {
@@ -72,7 +72,7 @@ TEST_F(CommandLine, RefusesOptionValues) {
   RunRefused({"--strategy", "magic"}, "--strategy");
   RunRefused({"--layout", "scattered"}, "--layout");
   RunRefused({"--strategy", "replicated", "--layout", "sharded"}, "sharded");
-  RunRefused({"--dtype", "f16"}, "--dtype \"f16\" is neither f32 nor bf16");
+  RunRefused({"--dtype", "f8"}, "--dtype \"f8\" is neither f32, bf16 nor f16");
   RunRefused({"--transport", "pigeon"}, "--transport \"pigeon\"");
   RunRefused({"--owner-solver", "oracle"}, "'oracle' is unknown; it must be heuristic or milp");
   RunRefused({"--pass-through", "some"}, "'some' is unknown; it must be never, auto or always");
@@ -202,6 +202,41 @@ TEST_F(CommandLine, PresetsAreListedAndPrinted) {
                                        "root complexes: 2 per node, 16.0 GB/s each\n"));
   EXPECT_THAT(Weft({"plan", model_}).out,
               HasSubstr("\nintra: not modelled\ninter: not modelled\nstrategy: "));
+}
+
+// Two layers whose rule is dear beside their links: one owner each is the shortest step.
+TEST_F(CommandLine, AutoPrintsTheAlternativesAndTakesTheBest) {
+  const std::string manifest = folder_ / "shapes.json";
+  WriteAll(manifest, R"({"matrices": [{"name": "0.w", "shape": [4096, 4096]},
+                                      {"name": "1.w", "shape": [4096, 4096]}]})");
+  const std::vector<std::string> plan = {"plan", manifest, "--preset", "h100-nvlink", "--strategy"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = plan;
+    all.insert(all.end(), more.begin(), more.end());
+    return Weft(all);
+  };
+  const Finished chosen = with({"auto"});
+  EXPECT_EQ(chosen.exit_code, 0) << chosen.err;
+  EXPECT_THAT(chosen.out, AllOf(HasSubstr("\nstrategy: owner, layout: replicated"),
+                                ContainsRegex("\nstrategy +step +exposed +peak +critical path\n"
+                                              "owner +[0-9.]+ ms .*compute"),
+                                ContainsRegex("\ngather .*2 tensors fall back\n"),
+                                ContainsRegex("\nchosen: owner is predicted to take .* per step, "
+                                              "as node_local .*, replicated ")));
+  // The rest is what the chosen strategy prints.
+  const std::string ranks = chosen.out.substr(chosen.out.find("\nrank "));
+  EXPECT_THAT(with({"owner"}).out, HasSubstr(ranks));
+  EXPECT_EQ(with({"auto", "--json"}).out, with({"owner", "--json"}).out);
+  // Behind a long forward pass it does not matter who does the work.
+  EXPECT_THAT(with({"auto", "--forward-ms", "500", "--backward-ms", "1000"}).out,
+              ContainsRegex("\nchosen: .* 1\\.5[0-9]* s per step"));
+  EXPECT_THAT(with({"auto", "--layout", "sharded"}).out,
+              ContainsRegex("\nreplicated +- +- +- +not feasible: .*sharded"));
+  EXPECT_THAT(with({"auto", "--strict"}).out, ContainsRegex("\ngather +- +- +- +not feasible: "));
+  RunRefused({"--strategy", "auto"}, "--strategy auto is for weft plan");
+  Refused({"plan", model_, "--strategy", "auto", "--forward-ms", "-1"},
+          "--forward-ms and --backward-ms must be 0");
+  Refused({"plan", model_, "--forward-ms", "1"}, "are for --strategy auto");
 }
 
 TEST_F(CommandLine, RefusesBadCoefficientFiles) {
@@ -415,7 +450,7 @@ TEST_F(CommandLine, PlanShowsTensorsAsTheFileHasThem) {
   ASSERT_EQ(plan.exit_code, 0) << plan.err;
   for (const char* row :
        {"h\\.0\\.square +8 x 8 +F32 +Muon", "h\\.1\\.bf16 +6 x 10 +BF16 +Muon",
-        "h\\.2\\.half +5 x 6 +F16 as f32 +Muon", "h\\.2\\.double +6 x 4 +F64 as f32 +Muon",
+        "h\\.2\\.half +5 x 6 +F16 +Muon", "h\\.2\\.double +6 x 4 +F64 as f32 +Muon",
         "h\\.1\\.conv +2 x 3 x 1 x 2 +F32 +AdamW +all .* AdamW: all-reduce",
         "h\\.2\\.scalar +scalar +F32 +AdamW"}) {
     EXPECT_THAT(plan.out, ContainsRegex(row));

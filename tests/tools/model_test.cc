@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "tests/tools/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/weft/gradients.h"
 #include "tools/weft/json_file.h"
 #include "tools/weft/routing.h"

@@ -9,25 +9,16 @@
 #include <limits>
 #include <vector>
 
+#include "tests/support/halves.h"
 #include "tools/weft/seeded.h"
 
 namespace weft::tool {
 namespace {
 
-// The value of a half by its definition.
-double HalfByDefinition(std::uint16_t half) {
-  const double sign = (half & 0x8000) != 0 ? -1 : 1;
-  const int exponent = half >> 10 & 0x1f;
-  const int fraction = half & 0x3ff;
-  if (exponent == 0x1f) return fraction != 0 ? NAN : sign * INFINITY;
-  if (exponent == 0) return sign * std::ldexp(fraction, -24);
-  return sign * std::ldexp(1024 + fraction, exponent - 25);
-}
-
 TEST(Half, EveryValueIsReadByDefinitionAndWrittenBack) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
-    const double expected = HalfByDefinition(half);
+    const double expected = testing::HalfValue(DType::kF16, half);
     const float value = HalfToFloat(half);
     if (std::isnan(expected)) {
       ASSERT_TRUE(std::isnan(value));
@@ -68,6 +59,14 @@ TEST(Bf16, RoundsToNearestEven) {
   EXPECT_TRUE(std::isnan(Bf16ToFloat(FloatToBf16(std::bit_cast<float>(0x7f800001u)))));
 }
 
+RC_GTEST_PROP(Numbers, RoundedIsTheNearestValueOfTheType, ()) {
+  const double value = *rc::gen::arbitrary<double>() * *rc::gen::element(1e-6, 1.0, 1e3);
+  for (const DType type : kDTypes) {
+    // By way of fp32, where a double of more digits is rounded first.
+    RC_ASSERT(Rounded(type, value) == testing::RoundTo(type, testing::RoundTo(DType::kF32, value)));
+  }
+}
+
 TEST(Numbers, DoublesBeyondFloatBecomeInfinite) {
   const std::vector<double> values = {1e300, -1e300, 0.1, -0.0, INFINITY};
   std::vector<float> narrow(values.size());
@@ -85,16 +84,14 @@ RC_GTEST_PROP(Numbers, FilesRoundTripAtAnyAlignment, (std::vector<std::uint16_t>
     std::vector<std::byte> file(halves.size() * 2 + 1);
     if (!halves.empty()) std::memcpy(file.data() + 1, halves.data(), halves.size() * 2);
     const auto count = static_cast<std::int64_t>(halves.size());
-    std::vector<float> working(halves.size() + 1);
+    std::vector<std::uint16_t> working(halves.size());
     FromFile(type, file.data() + 1, count, working.data());
     std::vector<std::byte> back(halves.size() * 2 + 1);
     ToFile(type, working.data(), count, back.data() + 1);
     for (std::size_t i = 0; i < halves.size(); ++i) {
       std::uint16_t bits;
       std::memcpy(&bits, back.data() + 1 + 2 * i, 2);
-      const bool nan = type == FileFloat::kF16 && std::isnan(HalfToFloat(halves[i]));
-      const bool kept = nan ? std::isnan(HalfToFloat(bits)) : bits == halves[i];
-      RC_ASSERT(kept);
+      RC_ASSERT(bits == halves[i]);
     }
   }
 }
@@ -117,6 +114,17 @@ TEST(Seeded, MomentsAreThoseOfTheNormal) {
   EXPECT_NEAR(neighbours / kCount, 0, 5 * 4 / root);
   // The sum of four uniform values has kurtosis 2.7.
   EXPECT_NEAR(fourth / kCount / 16, 2.7, 0.1);
+}
+
+TEST(Seeded, NarrowTypesHoldTheRoundedValues) {
+  const SeededValues values(7, "weight", "w", 0, 0, 2.0);
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    std::vector<std::uint16_t> narrow(1000);
+    values.Fill(0, 1000, type, narrow.data());
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_EQ(ValueAt(type, narrow.data(), i), testing::RoundTo(type, values[i])) << i;
+    }
+  }
 }
 
 // A row of a matrix made on its own equals the row of the whole: what shards rely on.

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <fstream>
 
-#include "tests/tools/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 extern char** environ;
 

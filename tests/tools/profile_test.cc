@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/tools/process.h"
 #include "tests/tools/small_model.h"
-#include "tests/tools/temporary_folder.h"
 #include "weft/cost_profile.h"
 #include "weft/version.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "tests/tools/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/weft/rank_run.h"
 #include "tools/weft/session.h"
 #include "weft/safetensors.h"

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/device.h"
+#include "tests/support/halves.h"
 #include "tests/update/runs.h"
 
 namespace weft {
@@ -33,18 +35,18 @@ double ScalarError(const NewtonSchulzOptions& options, double s, double unit) {
 }
 
 // x = f g / ||g||_F for every form, coefficient set and operand type. `skip_unsafe` leaves out the
-// forms that the segment analysis rejects for bf16.
+// forms that the segment analysis rejects for 16-bit types.
 void ExpectScaled(const std::vector<double>& g, std::int64_t rows, std::int64_t cols, double s,
                   double tolerance_f32, bool skip_unsafe) {
-  const auto device = *CreateHostDevice();
+  const auto device = testing::NewDevice();
   double norm = 0;
   for (const double value : g) norm += value * value;
   norm = std::sqrt(norm);
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const DType type : kDTypes) {
     for (const Coefficients& coefficients : testing::AllCoefficients()) {
       for (const auto& form : Forms()) {
         const bool gram = !form.empty() && form != std::vector<int>{0};
-        if (skip_unsafe && type == DType::kBF16 && gram &&
+        if (skip_unsafe && type != DType::kF32 && gram &&
             !AnalyzeSegments(coefficients, form, SpuriousEigenvalue(type)).safe) {
           continue;
         }
@@ -52,8 +54,9 @@ void ExpectScaled(const std::vector<double>& g, std::int64_t rows, std::int64_t 
         const double factor = testing::ScalarFactor(options, s) / s;
         std::vector<double> expected = g;
         for (double& value : expected) value *= factor / norm;
-        const double tolerance =
-            type == DType::kF32 ? tolerance_f32 : ScalarError(options, s, 0x1p-8);
+        const double tolerance = type == DType::kF32
+                                     ? tolerance_f32
+                                     : ScalarError(options, s, testing::RoundingError(type, 1));
         EXPECT_LE(testing::RelativeError(Orthogonalize(*device, options, g, rows, cols), expected),
                   tolerance)
             << testing::Describe(options) << " " << rows << " x " << cols;
@@ -78,7 +81,7 @@ TEST(ClosedForm, OneRowOrColumn) {
   ExpectScaled({-3}, 1, 1, 1, 1e-5, false);
 }
 
-// Signs and equal sizes: the only outer products whose bf16 roundings stay of rank one. Those of
+// Signs and equal sizes: the only outer products whose 16-bit roundings stay of rank one. Those of
 // any other would be singular values of their own, which every polynomial here raises.
 TEST(ClosedForm, OuterProductOfSigns) {
   for (const auto& [rows, cols] : {std::pair<int, int>{12, 40}, {40, 12}}) {
@@ -97,7 +100,7 @@ TEST(ClosedForm, AnyOuterProductInFp32) {
   for (const double x : left) {
     for (const double y : right) g.push_back(static_cast<float>(x * y));
   }
-  const auto device = *CreateHostDevice();
+  const auto device = testing::NewDevice();
   for (const Coefficients& coefficients : testing::AllCoefficients()) {
     for (const std::vector<int>& form : {std::vector<int>{}, {0}, {2, 2, 1}}) {
       const auto options = testing::Options(coefficients, DType::kF32, form);
@@ -119,9 +122,9 @@ TEST(ClosedForm, ScaledIdentity) {
 }
 
 TEST(ClosedForm, ZeroGivesExactlyZero) {
-  const auto device = *CreateHostDevice();
+  const auto device = testing::NewDevice();
   const std::vector<double> zero(6 * 10, 0.0);
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const DType type : kDTypes) {
     for (const Coefficients& coefficients : testing::AllCoefficients()) {
       for (const auto& form : Forms()) {
         const auto options = testing::Options(coefficients, type, form);
@@ -133,7 +136,7 @@ TEST(ClosedForm, ZeroGivesExactlyZero) {
 }
 
 TEST(ClosedForm, EmptyMatricesAreNoOps) {
-  const auto device = *CreateHostDevice();
+  const auto device = testing::NewDevice();
   EXPECT_TRUE(Orthogonalize(*device, {}, {}, 0, 5).empty());
   EXPECT_TRUE(Orthogonalize(*device, {}, {}, 5, 0).empty());
   EXPECT_EQ((*update::NewtonSchulz::Create(*device, {}, 0, 5))->workspace_bytes(), 0u);

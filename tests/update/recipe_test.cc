@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/forwarding.h"
 #include "tests/update/runs.h"
 
 namespace weft {
@@ -62,10 +63,10 @@ RC_GTEST_PROP(RecipeLaw, CountsFollowTheGeneralRule, ()) {
   RC_ASSERT(cost.dense_flops == 2.0 * 25 * (7 * cost.long_products + 5 * cost.small_products));
 }
 
-// Passes everything on and counts the products.
-class CountingMath final : public Math {
+// Counts the products.
+class CountingMath final : public testing::ForwardingMath {
  public:
-  explicit CountingMath(Math& inner) : inner_(inner) {}
+  using ForwardingMath::ForwardingMath;
 
   absl::Status MatMul(Stream& stream, const Product& product) override {
     const std::int64_t terms = product.a.cols;
@@ -74,40 +75,10 @@ class CountingMath final : public Math {
     symmetric += product.symmetric ? 1 : 0;
     return inner_.MatMul(stream, product);
   }
+  using ForwardingMath::Prepare;
   absl::Status Prepare(const Product& product) override {
     ++prepared;
     return inner_.Prepare(product);
-  }
-  absl::Status Normalize(Stream& stream, const Matrix& u, bool transpose, float floor, bool clamp,
-                         const Matrix& x) override {
-    return inner_.Normalize(stream, u, transpose, floor, clamp, x);
-  }
-  absl::Status RowNorm(Stream&, const Matrix&, bool, float, float, const Matrix&) override {
-    return absl::UnimplementedError("not part of Newton-Schulz");
-  }
-  absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override {
-    return inner_.Convert(stream, x, transpose, y);
-  }
-  absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
-                             const Matrix& y) override {
-    return inner_.ShiftDiagonal(stream, x, shift, y);
-  }
-  absl::Status Norm(Stream&, std::int64_t, const void*, DType, float, float*) override {
-    return absl::UnimplementedError("not part of Newton-Schulz");
-  }
-  absl::Status Add(Stream&, std::int64_t, const void*, void*, DType) override {
-    return absl::UnimplementedError("not part of Newton-Schulz");
-  }
-  absl::Status Momentum(Stream&, std::int64_t, const void*, DType, float, float, bool, float*,
-                        float*, const StepControl*) override {
-    return absl::UnimplementedError("not part of Newton-Schulz");
-  }
-  absl::Status Apply(Stream&, std::int64_t, float, float, const float*, void*, DType,
-                     const StepControl*) override {
-    return absl::UnimplementedError("not part of Newton-Schulz");
-  }
-  absl::Status AdamW(Stream&, const AdamWArguments&) override {
-    return absl::UnimplementedError("not part of Newton-Schulz");
   }
 
   int wide = 0;
@@ -115,40 +86,14 @@ class CountingMath final : public Math {
   int symmetric = 0;
   int prepared = 0;
   double flops = 0;
-
- private:
-  Math& inner_;
 };
 
-class CountingDevice final : public Device {
+class CountingDevice final : public testing::ForwardingDevice {
  public:
-  explicit CountingDevice(Device& inner) : counts(inner.math()), inner_(inner) {}
-
-  std::string_view kind() const override { return inner_.kind(); }
-  DeviceIdentity identity() const override { return inner_.identity(); }
-  std::unique_ptr<Stream> CreateStream(std::string name, StreamPriority priority) override {
-    return inner_.CreateStream(std::move(name), priority);
-  }
-  std::unique_ptr<Event> CreateEvent() override { return inner_.CreateEvent(); }
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::size_t bytes) override {
-    return inner_.Allocate(bytes);
-  }
-  void Copy(Stream& stream, void* to, const void* from, std::size_t bytes) override {
-    inner_.Copy(stream, to, from, bytes);
-  }
-  absl::Status CopyNow(void* to, const void* from, std::size_t bytes) override {
-    return inner_.CopyNow(to, from, bytes);
-  }
-  void Clear(Stream& stream, void* to, std::size_t bytes) override {
-    inner_.Clear(stream, to, bytes);
-  }
+  explicit CountingDevice(Device& inner) : ForwardingDevice(inner), counts(inner.math()) {}
   Math& math() override { return counts; }
-  Clock& clock() override { return inner_.clock(); }
 
   CountingMath counts;
-
- private:
-  Device& inner_;
 };
 
 TEST(Recipe, WhatIsExecutedIsWhatIsCounted) {

@@ -1,4 +1,4 @@
-// Newton-Schulz runs for tests: inputs, options and one call that runs them on the host device.
+// Newton-Schulz runs for tests: inputs, options and one call that runs them on a device.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -16,8 +16,8 @@
 namespace weft {
 namespace {
 
-constexpr double kFp16 = -4e-4;
-constexpr double kBf16 = -3.2e-3;
+const double kFp16 = SpuriousEigenvalue(DType::kF16);
+const double kBf16 = SpuriousEigenvalue(DType::kBF16);
 
 using Segments = std::vector<int>;
 
@@ -48,6 +48,11 @@ TEST(Segments, ConditionFiguresAreThePublishedOnes) {
   EXPECT_NEAR(ConditionOf(you, {1, 2, 2}, kFp16), 34.8, 0.1);
   EXPECT_NEAR(ConditionOf(you, {1, 2, 2}, kBf16), 34.1, 0.1);
   EXPECT_GT(ConditionOf(you, {2, 2, 1}, kBf16), 1e6);
+}
+
+TEST(Segments, Fp16HasAnEighthOfTheSpuriousEigenvalueOfBf16) {
+  EXPECT_DOUBLE_EQ(8 * kFp16, kBf16);
+  EXPECT_EQ(kFp16, -4e-4);
 }
 
 TEST(Segments, UnsafeSetsAreMarked) {
@@ -98,6 +103,8 @@ TEST(Segments, OptionsResolveToTheChosenSetOnLongMatricesOnly) {
   options.operand_type = DType::kBF16;
   options.coefficients = Coefficients::PolarExpress();
   EXPECT_EQ(resolved(64, 256), (Segments{1, 2, 2}));
+  options.operand_type = DType::kF16;
+  EXPECT_EQ(resolved(64, 256), (Segments{2, 2, 1})) << "safe here, and no longer than 2";
   options.segments = {2, 3};
   EXPECT_EQ(resolved(64, 64), (Segments{2, 3})) << "as asked";
 }
@@ -109,7 +116,7 @@ TEST(SegmentAdvisor, AnswersAsTheAnalysisAndRemembers) {
   for (const auto& coefficients :
        {Coefficients::Quintic(), Coefficients::PolarExpress(), Coefficients::You()}) {
     for (const int iterations : {4, 5}) {
-      for (const DType type : {DType::kF32, DType::kBF16}) {
+      for (const DType type : kDTypes) {
         NewtonSchulzOptions options;
         options.coefficients = coefficients;
         options.iterations = iterations;
@@ -146,8 +153,11 @@ TEST(SegmentAdvisor, WarnsOfUnsafeSegmentsWithWhatWouldBeSafe) {
        {Segments{}, Segments{0}, Segments{1, 2, 2}, Segments{1, 1, 1, 1, 1}}) {
     EXPECT_EQ(warning(fine), "") << ::testing::PrintToString(fine);
   }
-  options.operand_type = DType::kF32;
-  EXPECT_EQ(warning({2, 2, 1}), "") << "safe in fp32";
+  for (const DType type : {DType::kF32, DType::kF16}) {
+    options.operand_type = type;
+    EXPECT_EQ(warning({2, 2, 1}), "") << "safe in " << Name(type);
+    EXPECT_EQ(warning({2, 3}), "") << "safe in " << Name(type);
+  }
   // x - x^3 turns a singular value of one into zero: no two iterations are safe together.
   options.coefficients = {"cubic", {{1, -1, 0}}};
   options.iterations = 2;
@@ -159,7 +169,7 @@ RC_GTEST_PROP(SegmentAdvisorLaw, WarnsWhereTheAnalysisFindsASetUnsafe, ()) {
   NewtonSchulzOptions options;
   options.coefficients =
       *rc::gen::element(Coefficients::Quintic(), Coefficients::PolarExpress(), Coefficients::You());
-  options.operand_type = *rc::gen::element(DType::kF32, DType::kBF16);
+  options.operand_type = *rc::gen::elementOf(kDTypes);
   options.segments = *rc::gen::container<Segments>(*rc::gen::inRange(1, 4), rc::gen::inRange(1, 4));
   options.iterations = std::accumulate(options.segments.begin(), options.segments.end(), 0);
   update::SegmentAdvisor advisor;

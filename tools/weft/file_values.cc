@@ -28,7 +28,7 @@ absl::Status ReadValues(const SafetensorsReader& file, const SafetensorsEntry& e
   const std::int64_t file_bytes = FileBytes(entry);
   const auto working_bytes = static_cast<std::int64_t>(SizeOf(WorkingType(type)));
   const auto begin = static_cast<std::uint64_t>(first * file_bytes);
-  if (type == FileFloat::kF32 || type == FileFloat::kBF16) {
+  if (type != FileFloat::kF64) {
     return file.Read(entry, begin, BytesAt(to, 0, count * file_bytes));
   }
   std::vector<std::byte> chunk(static_cast<std::size_t>(std::min(count, kChunk) * file_bytes));
@@ -69,9 +69,7 @@ std::int64_t CountNotFinite(FileFloat type, const void* values, std::int64_t cou
   const DType working = WorkingType(type);
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    double value = ValueAt(working, values, i);
-    if (type == FileFloat::kF16) value = HalfToFloat(FloatToHalf(static_cast<float>(value)));
-    if (!std::isfinite(value)) ++found;
+    if (!std::isfinite(ValueAt(working, values, i))) ++found;
   }
   return found;
 }

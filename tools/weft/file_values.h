@@ -21,7 +21,7 @@ struct ValueCounts {
 absl::StatusOr<ValueCounts> CountValues(const SafetensorsReader& file,
                                         const SafetensorsEntry& entry);
 
-// How many of `count` elements of the working type would not be finite in the file's type.
+// How many of `count` elements are not finite; they are of the working type of a file's `type`.
 std::int64_t CountNotFinite(FileFloat type, const void* values, std::int64_t count);
 
 }  // namespace weft::tool

@@ -12,8 +12,7 @@ std::string ShapeName(const ModelTensor& tensor) {
 }
 
 std::string DtypeName(const ModelTensor& tensor, DType held) {
-  const auto type = FileFloatOf(tensor.dtype);
-  if (type == FileFloat::kF32 || type == FileFloat::kBF16) return tensor.dtype;
+  if (FileFloatOf(tensor.dtype) != FileFloat::kF64) return tensor.dtype;
   return absl::StrCat(tensor.dtype, " as ", std::string(Name(held)));
 }
 

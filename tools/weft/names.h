@@ -11,7 +11,7 @@ namespace weft::tool {
 
 // "768 x 2304", "8 x 4 x 3"; "scalar" without extents.
 std::string ShapeName(const ModelTensor& tensor);
-// The file's, and what the ranks hold it in where that is another: "F32", "F16 as f32".
+// The file's, and what the ranks hold it in where that is another: "F32", "F64 as f32".
 std::string DtypeName(const ModelTensor& tensor, DType held);
 // The tool registers AdamW for what a plan calls elementwise.
 std::string RuleName(RuleKind rule);

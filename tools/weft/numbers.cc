@@ -19,6 +19,7 @@ DType WorkingType(FileFloat type) {
     case FileFloat::kBF16:
       return DType::kBF16;
     case FileFloat::kF16:
+      return DType::kF16;
     case FileFloat::kF32:
     case FileFloat::kF64:
       break;
@@ -66,18 +67,12 @@ void FromFile(FileFloat type, const std::byte* from, std::int64_t count, void* t
   const auto n = static_cast<std::size_t>(count);
   auto* floats = static_cast<float*>(to);
   switch (type) {
+    case FileFloat::kF16:
     case FileFloat::kBF16:
       if (n != 0) std::memcpy(to, from, n * 2);
       return;
     case FileFloat::kF32:
       if (n != 0) std::memcpy(to, from, n * 4);
-      return;
-    case FileFloat::kF16:
-      for (std::size_t i = 0; i < n; ++i) {
-        std::uint16_t half;
-        std::memcpy(&half, from + i * 2, 2);
-        floats[i] = HalfToFloat(half);
-      }
       return;
     case FileFloat::kF64:
       for (std::size_t i = 0; i < n; ++i) {
@@ -92,17 +87,12 @@ void ToFile(FileFloat type, const void* from, std::int64_t count, std::byte* to)
   const auto n = static_cast<std::size_t>(count);
   const auto* floats = static_cast<const float*>(from);
   switch (type) {
+    case FileFloat::kF16:
     case FileFloat::kBF16:
       if (n != 0) std::memcpy(to, from, n * 2);
       return;
     case FileFloat::kF32:
       if (n != 0) std::memcpy(to, from, n * 4);
-      return;
-    case FileFloat::kF16:
-      for (std::size_t i = 0; i < n; ++i) {
-        const std::uint16_t half = FloatToHalf(floats[i]);
-        std::memcpy(to + i * 2, &half, 2);
-      }
       return;
     case FileFloat::kF64:
       for (std::size_t i = 0; i < n; ++i) {
@@ -118,6 +108,8 @@ double ValueAt(DType type, const void* data, std::int64_t index) {
       return static_cast<const float*>(data)[index];
     case DType::kBF16:
       return Bf16ToFloat(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::kF16:
+      return HalfToFloat(static_cast<const std::uint16_t*>(data)[index]);
   }
   return NAN;
 }
@@ -133,6 +125,8 @@ double Rounded(DType type, double value) {
       return narrow;
     case DType::kBF16:
       return Bf16ToFloat(FloatToBf16(narrow));
+    case DType::kF16:
+      return HalfToFloat(FloatToHalf(narrow));
   }
   return NAN;
 }

@@ -16,7 +16,7 @@ enum class FileFloat : std::uint8_t { kF16, kBF16, kF32, kF64 };
 
 // By the name that safetensors uses; nothing for the other types.
 std::optional<FileFloat> FileFloatOf(std::string_view dtype);
-// What Weft holds such a tensor in: bf16 stays bf16, all others become fp32.
+// What Weft holds such a tensor in: the same type, fp32 for F64.
 DType WorkingType(FileFloat type);
 
 // One value, rounded to nearest even where the target is narrower. Overflow gives infinity.

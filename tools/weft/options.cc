@@ -93,7 +93,7 @@ void AddGridOptions(const Group& world, Options& o) {
 }
 
 void AddNewtonSchulzOptions(const Group& group, Options& o) {
-  group.Option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32 or bf16 [f32]");
+  group.Option("--dtype", o.dtype, "Operands of Newton-Schulz products: f32, bf16 or f16 [f32]");
   group.Option("--coefficients", o.coefficients,
                "quintic, polar_express, you, or a JSON file with [[a, b, c], ...] [quintic]");
   group.Integer("--iterations", o.iterations, 1, kMostNewtonSchulzIterations,
@@ -128,7 +128,10 @@ void AddSharedOptions(CLI::App& app, Options& o) {
 
   const Group world(app, "World");
   AddGridOptions(world, o);
-  world.Option("--strategy", o.strategy, "replicated, gather or owner [owner]");
+  world.Option("--strategy", o.strategy,
+               "replicated, gather, owner or node_local; plan alone: auto, the one whose step is "
+               "predicted to "
+               "be shortest [owner]");
   world.Option(
       "--layout", o.layout,
       "How ranks hold weights: replicated, sharded, or owned (plan alone) [sharded for gather]");
@@ -241,12 +244,10 @@ absl::Status SetNewtonSchulz(const Options& o, NewtonSchulzOptions& ns) {
       ns.segments.push_back(length);
     }
   }
-  if (o.dtype == "f32") {
-    ns.operand_type = DType::kF32;
-  } else if (o.dtype == "bf16") {
-    ns.operand_type = DType::kBF16;
+  if (const auto type = DTypeNamed(o.dtype)) {
+    ns.operand_type = *type;
   } else {
-    return Refuse(absl::StrCat("--dtype ", Quoted(o.dtype), " is neither f32 nor bf16"));
+    return Refuse(absl::StrCat("--dtype ", Quoted(o.dtype), " is neither f32, bf16 nor f16"));
   }
   if (o.eps) {
     // In fp32, where the division is; Validate() looks at what is left of it there.
@@ -268,6 +269,9 @@ void AddPlanOptions(CLI::App& app, Options& o) {
   costs.Option("--profile", o.profile, "Balance owners by this file of `weft profile` [by FLOPs]");
   costs.Flag("--any-profile", o.any_profile,
              "Use it although it is stale or of another machine or topology");
+  costs.Option("--forward-ms", o.forward_ms,
+               "With --strategy auto: the trainer's forward pass, spread over tensors by size [0]");
+  costs.Option("--backward-ms", o.backward_ms, "The same of its backward pass [0]");
   const Group output(app, "Output");
   output.Integer("--rank", o.plan_rank, 0, kMostRanks - 1, "Show the lanes of one rank, op by op");
   output.Flag("--all", o.all, "List every matrix, not only the largest");
@@ -325,10 +329,20 @@ void AddPresetsOptions(CLI::App& app, Options& o) {
 absl::StatusOr<Settings> SettingsOf(const Options& o) {
   Settings settings;
   WEFT_ASSIGN_OR_RETURN(settings.runtime.topology, TopologyOf(o));
-  auto strategy = ParseStrategy(o.strategy);
-  if (!strategy.ok()) return Under("--strategy", strategy.status());
-  settings.runtime.strategy = *strategy;
-  settings.layout = *strategy == Strategy::kGather ? Layout::kSharded : Layout::kReplicated;
+  settings.choose_strategy = o.strategy == "auto";
+  if (!settings.choose_strategy) {
+    auto strategy = ParseStrategy(o.strategy);
+    if (!strategy.ok()) return Under("--strategy", strategy.status());
+    settings.runtime.strategy = *strategy;
+    settings.layout = *strategy == Strategy::kGather ? Layout::kSharded : Layout::kReplicated;
+  }
+  if (!settings.choose_strategy && (o.forward_ms != 0 || o.backward_ms != 0)) {
+    return Refuse("--forward-ms and --backward-ms are for --strategy auto");
+  }
+  for (const double ms : {o.forward_ms, o.backward_ms}) {
+    if (ms >= 0 && std::isfinite(ms)) continue;
+    return Refuse("--forward-ms and --backward-ms must be 0 or positive numbers");
+  }
   if (!o.layout.empty()) {
     auto layout = ParseLayout(o.layout);
     if (!layout.ok()) return Under("--layout", layout.status());

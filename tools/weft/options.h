@@ -50,6 +50,8 @@ struct Options {
   bool all = false;
   std::string profile;
   bool any_profile = false;
+  double forward_ms = 0;
+  double backward_ms = 0;
 
   // weft profile
   std::string shapes;
@@ -85,6 +87,7 @@ void AddPresetsOptions(CLI::App& app, Options& options);
 // What all commands need, from the options.
 struct Settings {
   RuntimeOptions runtime;
+  bool choose_strategy = false;  // instead of the runtime's
   Layout layout = Layout::kReplicated;
   MuonOptions muon;
   AdamWOptions adamw;

@@ -30,7 +30,7 @@ absl::Status WriteOutput(const Session& session, const RunReport& report) {
     if (updated[i]) {
       const std::vector<std::byte>& weight = report.weights[*updated[i]];
       const FileFloat type = *FileFloatOf(tensor.dtype);
-      if (type == FileFloat::kF32 || type == FileFloat::kBF16) {
+      if (type != FileFloat::kF64) {
         out.data = weight;
       } else {
         convert(i, weight.data());

@@ -75,6 +75,24 @@ void PrintHead(const Session& session, std::ostream& out) {
   out << "\n";
 }
 
+// All strategies, the chosen one first.
+void PrintChoice(const StrategyChoice& choice, std::ostream& out) {
+  Table table({"strategy", "step", "exposed", "peak", "<critical path"});
+  for (const StrategyAlternative& each : choice.alternatives) {
+    const std::string name(Name(each.strategy));
+    if (!each.infeasible.empty()) {
+      table.Add({name, "-", "-", "-", "not feasible: " + each.infeasible});
+      continue;
+    }
+    std::string bound = each.bound;
+    if (each.fallbacks > 0) absl::StrAppend(&bound, "; ", each.fallbacks, " tensors fall back");
+    table.Add({name, SecondsText(each.step_seconds), SecondsText(each.exposed_seconds),
+               BytesText(static_cast<double>(each.peak_bytes)), bound});
+  }
+  table.Print(out);
+  out << "chosen: " << choice.reason << "\n\n";
+}
+
 void PrintRanks(const Session& session, bool all, std::ostream& out) {
   const Plan& plan = session.plan;
   const int size = plan.topology.grid.size();
@@ -232,6 +250,7 @@ int PlanCommand(const Options& options) {
     PrintLanes(plan, options.plan_rank, std::cout);
   } else {
     PrintHead(*session, std::cout);
+    if (session->choice) PrintChoice(*session->choice, std::cout);
     PrintRanks(*session, options.all, std::cout);
     PrintMatrices(*session, options.all, std::cout);
   }

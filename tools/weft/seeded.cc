@@ -53,6 +53,11 @@ void SeededValues::Fill(std::int64_t first, std::int64_t count, DType type, void
       for (std::int64_t i = 0; i < count; ++i) bits[i] = FloatToBf16((*this)[first + i]);
       return;
     }
+    case DType::kF16: {
+      auto* bits = static_cast<std::uint16_t*>(to);
+      for (std::int64_t i = 0; i < count; ++i) bits[i] = FloatToHalf((*this)[first + i]);
+      return;
+    }
   }
 }
 

@@ -15,9 +15,42 @@
 #include "tools/weft/table.h"
 #include "weft/plan_cost.h"
 #include "weft/safetensors.h"
+#include "weft/work.h"
 
 namespace weft::tool {
 namespace {
+
+double ElementsOf(const MatrixSpec& spec) {
+  return static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
+}
+
+// What --forward-ms and --backward-ms say, by matrix: a layer works in proportion to its elements.
+TrainerModel TrainerOf(const Session& session) {
+  double elements = 0;
+  for (const MatrixSpec& spec : session.specs) elements += ElementsOf(spec);
+  TrainerModel trainer;
+  for (const MatrixSpec& spec : session.specs) {
+    const double part = elements > 0 ? ElementsOf(spec) / elements : 0;
+    trainer.forward_seconds.push_back(1e-3 * session.options.forward_ms * part);
+    trainer.backward_seconds.push_back(1e-3 * session.options.backward_ms * part);
+  }
+  return trainer;
+}
+
+absl::Status ChooseAndPlan(Session& session) {
+  RuntimeOptions& runtime = session.settings.runtime;
+  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(session.specs));
+  const auto make = [&](Strategy strategy) {
+    RuntimeOptions asked = runtime;
+    asked.strategy = strategy;
+    return PlanFor(session.specs, asked);
+  };
+  WEFT_ASSIGN_OR_RETURN(session.choice, ChooseAmong(AllStrategies(), make, *session.costs.model,
+                                                    TrainerOf(session), work));
+  session.plan = std::move(session.choice->plan);
+  runtime.strategy = session.choice->strategy;
+  return absl::OkStatus();
+}
 
 absl::Status RouteAndPlan(Session& session) {
   WEFT_ASSIGN_OR_RETURN(session.routing, RouteTensors(session.model, session.gradients,
@@ -30,6 +63,7 @@ absl::Status RouteAndPlan(Session& session) {
   RuntimeOptions& runtime = session.settings.runtime;
   WEFT_ASSIGN_OR_RETURN(session.costs, CostsFor(session.options, session.specs, runtime.topology));
   runtime.costs = session.costs.model;
+  if (session.settings.choose_strategy) return ChooseAndPlan(session);
   WEFT_ASSIGN_OR_RETURN(session.plan, PlanFor(session.specs, runtime));
   return absl::OkStatus();
 }
@@ -141,6 +175,10 @@ absl::StatusOr<Session> PrepareRun(const Options& options) {
   session.options = options;
   WEFT_ASSIGN_OR_RETURN(session.settings, SettingsOf(options));
   WEFT_RETURN_IF_ERROR(CheckRankOptions(options, session.settings.runtime.topology));
+  if (session.settings.choose_strategy) {
+    return absl::InvalidArgumentError(
+        "--strategy auto is for weft plan; a run takes the strategy that it names");
+  }
   if (session.settings.layout == Layout::kOwned) {
     return absl::InvalidArgumentError(
         "--layout owned is for trainers whose layers ask for their weights; a run has none "

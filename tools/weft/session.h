@@ -13,6 +13,7 @@
 #include "tools/weft/routing.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
+#include "weft/strategy_choice.h"
 
 namespace weft::tool {
 
@@ -25,6 +26,8 @@ struct Session {
   std::vector<MatrixSpec> specs;  // one per routed matrix, weights null
   PlanCosts costs;
   Plan plan;
+  // With --strategy auto; its plan is the one above.
+  std::optional<StrategyChoice> choice;
 };
 
 // For `weft plan`; every float tensor is taken to have a gradient.

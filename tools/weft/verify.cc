@@ -19,6 +19,8 @@ double RoundingOf(DType type) {
       return 0x1p-24;
     case DType::kBF16:
       return 0x1p-9;
+    case DType::kF16:
+      return 0x1p-12;
   }
   return 0;
 }
@@ -31,6 +33,8 @@ double ToleranceOf(DType type) {
       return 1e-4;
     case DType::kBF16:
       return 0.03;
+    case DType::kF16:
+      return 4e-3;
   }
   return 0;
 }

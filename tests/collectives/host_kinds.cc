@@ -1,0 +1,36 @@
+#include <gtest/gtest.h>
+
+#include "tests/collectives/kinds.h"
+#include "tests/collectives/world.h"
+
+namespace weft::testing {
+
+std::vector<std::string> WorldKinds() { return {"local", "gloo"}; }
+
+WorldParts MakeWorldParts(const std::string& kind, const LocalTransportOptions& options,
+                          const std::string& store) {
+  WorldParts parts;
+  auto device = CreateHostDevice({.clock = options.clock});
+  EXPECT_TRUE(device.ok()) << device.status();
+  parts.devices.push_back(*std::move(device));
+  if (kind == "local") {
+    auto transports = CreateLocalTransports(options);
+    EXPECT_TRUE(transports.ok()) << transports.status();
+    parts.transports = *std::move(transports);
+    return parts;
+  }
+  const int size = options.topology.grid.size();
+  parts.transports.resize(size);
+  OnEachRank(size, [&](int rank) {
+    auto transport = CreateGlooTransport(
+        {.rank = rank, .size = size, .store = store, .deadline = options.deadline});
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    parts.transports[rank] = *std::move(transport);
+  });
+  return parts;
+}
+
+void AsRank(const std::function<void()>& body) { body(); }
+void WhileBlocked(const std::function<void()>& body) { body(); }
+
+}  // namespace weft::testing
