@@ -47,8 +47,9 @@ absl::Status CheckNormalize(const Matrix& u, bool transpose, float floor, const 
   return absl::OkStatus();
 }
 
-absl::Status CheckRowNorm(const Matrix& x, float eps, float gamma, const Matrix& y) {
-  WEFT_RETURN_IF_ERROR(CheckConvert(x, /*transpose=*/false, y));
+namespace {
+
+absl::Status CheckFactors(float eps, float gamma) {
   if (!(eps >= 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the eps of a row norm must not be negative, but is ", eps));
@@ -58,6 +59,26 @@ absl::Status CheckRowNorm(const Matrix& x, float eps, float gamma, const Matrix&
         absl::StrCat("the gamma of a row norm must be finite, but is ", gamma));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckColumnNorms(std::int64_t rows, std::int64_t cols,
+                              const Math::ColumnNorms& norms) {
+  if (rows < 0 || cols < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a matrix has the negative shape ", rows, " x ", cols));
+  }
+  if (!(norms.unit > 0) || !std::isfinite(norms.unit)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the unit of column norms must be a positive number, but is ", norms.unit));
+  }
+  return CheckFactors(norms.eps, norms.gamma);
+}
+
+absl::Status CheckRowNorm(const Matrix& x, float eps, float gamma, const Matrix& y) {
+  WEFT_RETURN_IF_ERROR(CheckConvert(x, /*transpose=*/false, y));
+  return CheckFactors(eps, gamma);
 }
 
 absl::Status CheckShiftDiagonal(const Matrix& x, const Matrix& y) {

@@ -10,6 +10,8 @@
 namespace weft::device {
 
 absl::Status CheckNormalize(const Matrix& u, bool transpose, float floor, const Matrix& x);
+// Of both halves of a norm of columns.
+absl::Status CheckColumnNorms(std::int64_t rows, std::int64_t cols, const Math::ColumnNorms& norms);
 absl::Status CheckRowNorm(const Matrix& x, float eps, float gamma, const Matrix& y);
 absl::Status CheckConvert(const Matrix& x, bool transpose, const Matrix& y);
 absl::Status CheckShiftDiagonal(const Matrix& x, const Matrix& y);

@@ -41,6 +41,9 @@ base::Category CategoryOf(OpKind kind) {
       return base::Category::kPublish;
     case OpKind::kOrthogonalize:
       return base::Category::kNewtonSchulz;
+    case OpKind::kRowNorm:
+    case OpKind::kNormSquares:
+    case OpKind::kRowNormBySquares:
     case OpKind::kMomentum:
     case OpKind::kApply:
     case OpKind::kElementwise:

@@ -214,6 +214,10 @@ void Executor::IssueReady() {
 
 void Executor::Issue(int index, int count) {
   EnqueueWaits(index);
+  if (!Runs(ops_[index], step_)) {
+    for (int i = index; i < index + count; ++i) EnqueueEnd(i);
+    return;
+  }
   // To a tool as in a trace, the first one's range holds the other's.
   const base::Range first(context_.annotations.of(ops_[index].id), step_);
   const base::Range second(count > 1 ? context_.annotations.of(ops_[index + 1].id) : nullptr,
@@ -255,13 +259,14 @@ void Executor::EnqueueEnd(int index) {
   const int parity = Parity(step_);
   const std::int64_t step = step_;
   if (op.kind == OpKind::kVerdict) FailIfNot(op, context_.verdict.EnqueueDecision(stream, step));
+  const bool runs = Runs(local, step);
   if (op.lane == Lane::kCompute) {
     // Before the record hands the bare error on to other lanes, whose members would tell it.
     stream.EnqueueAlways([this, index, step](const absl::Status& status) {
       if (!status.ok()) (void)Fail(InContext(OpOf(ops_[index]), step, status));
     });
   }
-  stream.RecordTime(&local.end[parity]);
+  if (runs) stream.RecordTime(&local.end[parity]);
   stream.Record(*local.event[parity]);
   local.issued_step = step_;
   Jobs jobs;
@@ -331,16 +336,8 @@ void Executor::Finished(int index, std::int64_t step, const Jobs& jobs, absl::St
       context_.recorder.AddOutcome(step, context_.verdict.outcome(step));
     }
     const bool judged = op.trigger == Trigger::kStepClosed;
-    const absl::Status outcome = judged ? context_.verdict.status(step) : absl::OkStatus();
-    const Nanos end = local.end[parity];
-    // The lane is busy once for what runs as one.
-    context_.recorder.AddOp(step, op, local.bytes, local.joined ? end : local.begin[parity], end,
-                            local.delivers);
-    Count(local, step);
-    if (context_.trace != nullptr) {
-      context_.trace->Add(Trace::OpSpan{step, local.id, local.begin[parity], local.end[parity]});
-    }
-    status = outcome;
+    if (judged) status = context_.verdict.status(step);
+    if (Runs(local, step)) Record(local, step);
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     jobs[i]->MarkReached(local.completes[i].second, status);
@@ -353,6 +350,16 @@ void Executor::Finished(int index, std::int64_t step, const Jobs& jobs, absl::St
     context_.recorder.Complete(step);
     changed_.notify_all();
   }
+}
+
+void Executor::Record(const LocalOp& local, std::int64_t step) {
+  const int parity = Parity(step);
+  const Nanos begin = local.begin[parity], end = local.end[parity];
+  // The lane is busy once for what runs as one.
+  context_.recorder.AddOp(step, OpOf(local), local.bytes, local.joined ? end : begin, end,
+                          local.delivers);
+  Count(local, step);
+  if (context_.trace != nullptr) context_.trace->Add(Trace::OpSpan{step, local.id, begin, end});
 }
 
 void Executor::Count(const LocalOp& local, std::int64_t step) {
@@ -376,6 +383,7 @@ void Executor::Count(const LocalOp& local, std::int64_t step) {
     if (op.trigger != Trigger::kStepClosed) continue;
     if (context_.verdict.skipped(step, m)) continue;
     if (op.kind == OpKind::kOrthogonalize) ++counters.ns_runs;
+    if (op.kind == OpKind::kRowNorm || op.kind == OpKind::kRowNormBySquares) ++counters.row_norms;
     if (op.kind == OpKind::kApply || op.kind == OpKind::kElementwise ||
         op.kind == OpKind::kCustom) {
       ++counters.updates;
@@ -385,7 +393,8 @@ void Executor::Count(const LocalOp& local, std::int64_t step) {
 
 std::int64_t Executor::ShareOf(const Op& op, std::int32_t matrix) const {
   const PlanMatrix& its = context_.plan.matrices[matrix];
-  return its.rows * its.cols * static_cast<std::int64_t>(SizeOf(SlotType(its, op.source)));
+  return scheduler::WholeRows(its, op.source) * its.cols *
+         static_cast<std::int64_t>(SizeOf(SlotType(its, op.source)));
 }
 
 bool Executor::CollectiveRunning() const {

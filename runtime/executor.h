@@ -244,12 +244,18 @@ class Executor {
   void AbortStreams(const absl::Status& cause);
   void Started(int index, std::int64_t step);
   void Finished(int index, std::int64_t step, const Jobs& jobs, absl::Status status);
+  // What a finished op has taken, and counts.
+  void Record(const LocalOp& local, std::int64_t step);
   void Count(const LocalOp& local, std::int64_t step);
   // The same for the event of `what` of `matrix`.
   absl::Status AwaitEvent(const Event& event, const char* what, std::int32_t matrix);
   absl::Status InContext(const Op& op, std::int64_t step, const absl::Status& status) const;
   std::string DescribeRunning() const;
   bool CollectiveRunning() const;
+  // In other steps the op keeps its place: it waits, and its event tells that its turn has come.
+  bool Runs(const LocalOp& local, std::int64_t step) const {
+    return RunsIn(context_.plan, OpOf(local), step);
+  }
   const Op& OpOf(const LocalOp& local) const { return context_.plan.ops[local.id]; }
   absl::Span<const std::int32_t> MatricesOf(const LocalOp& local) const {
     return weft::MatricesOf(context_.plan, OpOf(local));

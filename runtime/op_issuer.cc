@@ -1,6 +1,7 @@
 #include "runtime/op_issuer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <numeric>
 #include <set>
@@ -12,6 +13,7 @@
 #include "base/status_macros.h"
 #include "runtime/messages.h"
 #include "scheduler/buffers.h"
+#include "scheduler/slots.h"
 #include "weft/update.h"
 
 namespace weft::runtime {
@@ -85,7 +87,8 @@ void OpIssuer::PrepareExtents() {
       const auto width =
           static_cast<std::int64_t>(SizeOf(SlotType(plan_.matrices[op.matrix], op.source)));
       for (const std::int32_t m : MatricesOf(plan_, op)) {
-        extent.elements += plan_.matrices[m].rows * plan_.matrices[m].cols;
+        extent.elements +=
+            scheduler::WholeRows(plan_.matrices[m], op.source) * plan_.matrices[m].cols;
         if (!IsCollective(op.kind)) extent.rows.push_back(RowsOf(op, m));
       }
       if (op.kind == OpKind::kAllGather || op.kind == OpKind::kGather) {
@@ -236,7 +239,9 @@ OpIssuer::Rows OpIssuer::RowsOf(const Op& op, std::int32_t m) const {
       SlotRows(plan_, m, op.target == Slot::kNone ? op.source : op.target, rank_);
   const std::int64_t first = FirstRow(m, rows);
   Rows result{LogicalRows(spec, first, rows) * spec.cols, OwnRows(op, m), {}};
-  if (op.kind == OpKind::kApply) result.pieces = PiecesOf(spec, first, rows);
+  const bool by_block = op.kind == OpKind::kApply || op.kind == OpKind::kRowNorm ||
+                        op.kind == OpKind::kRowNormBySquares;
+  if (by_block) result.pieces = PiecesOf(spec, first, rows);
   return result;
 }
 
@@ -288,6 +293,11 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
                            static_cast<float>(rule.momentum), rule.nesterov,
                            memory_.state(m).data(), static_cast<float*>(target), arguments.control);
     }
+    case OpKind::kRowNorm:
+    case OpKind::kRowNormBySquares:
+      return IssueRowNorm(op, m, rows, stream);
+    case OpKind::kNormSquares:
+      return IssueNormSquares(op, m, stream);
     case OpKind::kApply: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
       for (const RowPiece& piece : rows.pieces) {
@@ -331,6 +341,60 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
     default:
       return absl::InternalError("not a compute op");
   }
+}
+
+namespace {
+
+// Squares of norms are summed in fp32 in this unit: those of norms of eps are then 2^-120, and
+// norms up to 2^123 times eps have squares that a sum over ranks holds.
+float UnitOf(const PeriodicOptions& periodic) {
+  return std::ldexp(static_cast<float>(periodic.eps), 60);
+}
+
+}  // namespace
+
+absl::Status OpIssuer::IssueRowNorm(const Op& op, std::int32_t m, const Rows& rows,
+                                    Stream& stream) {
+  const PeriodicOptions& periodic = std::get<MuonOptions>(specs_[m].rule).periodic;
+  const std::int64_t cols = plan_.matrices[m].cols;
+  const auto eps = static_cast<float>(periodic.eps), gamma = static_cast<float>(periodic.gamma);
+  const auto* squares = static_cast<const float*>(memory_.slot(m, Slot::kNormSquares));
+  const auto* source = reinterpret_cast<const float*>(rows.source);
+  auto* target = static_cast<float*>(memory_.slot(m, op.target));
+  for (const RowPiece& piece : rows.pieces) {
+    const float* x = source + piece.begin * cols;
+    float* y = target + piece.begin * cols;
+    const bool tall = piece.block_rows > cols;
+    if (tall && op.kind == OpKind::kRowNormBySquares) {
+      const Math::ColumnNorms norms{squares + piece.tall_before * cols, UnitOf(periodic), eps,
+                                    gamma};
+      WEFT_RETURN_IF_ERROR(device_.math().DivideColumns(stream, piece.rows, cols, x, norms, y));
+      continue;
+    }
+    const Matrix from = Matrix::Dense(const_cast<float*>(x), DType::kF32, piece.rows, cols);
+    const Matrix to = Matrix::Dense(y, DType::kF32, piece.rows, cols);
+    WEFT_RETURN_IF_ERROR(device_.math().RowNorm(stream, from, tall, eps, gamma, to));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OpIssuer::IssueNormSquares(const Op& op, std::int32_t m, Stream& stream) {
+  const MatrixSpec& spec = specs_[m];
+  const auto unit = UnitOf(std::get<MuonOptions>(spec.rule).periodic);
+  const std::int64_t rows = SlotRows(plan_, m, op.source, rank_);
+  const std::int64_t first = FirstRow(m, rows);
+  const auto* update = static_cast<const float*>(memory_.slot(m, op.source));
+  auto* squares = static_cast<float*>(memory_.slot(m, op.target));
+  for (const RowBlock& block : BlocksOf(spec)) {
+    if (block.rows <= spec.cols) continue;
+    // Of a block that lies on other ranks, zeros.
+    const std::int64_t begin = std::clamp(block.begin - first, std::int64_t{0}, rows);
+    const std::int64_t end = std::clamp(block.begin + block.rows - first, std::int64_t{0}, rows);
+    WEFT_RETURN_IF_ERROR(device_.math().ColumnSquares(stream, end - begin, spec.cols,
+                                                      update + begin * spec.cols, unit, squares));
+    squares += spec.cols;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status OpIssuer::IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments) {

@@ -64,7 +64,7 @@ class OpIssuer {
   struct Rows {
     std::int64_t elements = 0;          // of the target, without padding
     const std::byte* source = nullptr;  // where the rows it handles begin
-    std::vector<RowPiece> pieces;       // kApply: each has its own scale
+    std::vector<RowPiece> pieces;       // apply and row norms: each block is one's own
   };
   struct Extent {
     std::vector<Rows> rows;     // compute: of each matrix of the op
@@ -85,6 +85,8 @@ class OpIssuer {
   absl::Status IssueCollective(const Op& op, const Extent& extent, Stream& stream);
   absl::Status IssueCompute(const Op& op, std::int32_t m, const Rows& rows, Stream& stream,
                             const StepArguments& arguments);
+  absl::Status IssueRowNorm(const Op& op, std::int32_t m, const Rows& rows, Stream& stream);
+  absl::Status IssueNormSquares(const Op& op, std::int32_t m, Stream& stream);
   absl::Status IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments);
 
   float GradientScale(std::int32_t m) const;

@@ -23,6 +23,7 @@
 #include "runtime/pass_through.h"
 #include "runtime/row_blocks.h"
 #include "scheduler/limits.h"
+#include "scheduler/phases.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
@@ -103,6 +104,9 @@ void Describe(const Rule& rule, Fields& fields) {
     Add(fields, "nesterov", Text(muon->nesterov));
     Add(fields, "weight_decay", Exact(muon->weight_decay));
     Add(fields, "scale", muon->scale == Scale::kOriginal ? "original" : "match_rms_adamw");
+    Add(fields, "periodic.period", muon->periodic.period);
+    Add(fields, "periodic.gamma", Exact(muon->periodic.gamma));
+    Add(fields, "periodic.eps", Exact(muon->periodic.eps));
     Describe(muon->newton_schulz, fields);
   } else if (const auto* adamw = std::get_if<AdamWOptions>(&rule)) {
     Add(fields, "rule", "AdamW");
@@ -361,6 +365,10 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     if (const auto* muon = std::get_if<MuonOptions>(&spec.rule)) {
       matrix.rule = RuleKind::kMuon;
       matrix.state_bytes_per_element = 4;
+      matrix.period = muon->periodic.period;
+      if (matrix.period > 1 && spec.layout == Layout::kSharded) {
+        matrix.norm_vectors = TallBlocks(spec);
+      }
       const NewtonSchulzOptions& ns = muon->newton_schulz;
       for (const RowBlock& block : BlocksOf(spec)) {
         WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
@@ -391,6 +399,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
     }
     request.matrices.push_back(std::move(matrix));
   }
+  if (options.spread_refreshes) scheduler::SpreadPhases(request.matrices);
   return request;
 }
 
@@ -418,6 +427,7 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
     }
   });
   Add(fields, "owner_solver", View(Name(options.owner_solver)));
+  Add(fields, "spread_refreshes", Text(options.spread_refreshes));
   Add(fields, "pass_through", View(Name(options.pass_through)));
   Add(fields, "ownership.state_bytes_cap", options.ownership.state_bytes_cap);
   Add(fields, "ownership.inter_group_factor", Exact(options.ownership.inter_group_factor));

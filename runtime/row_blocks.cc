@@ -55,12 +55,20 @@ std::int64_t LogicalRows(const MatrixSpec& spec, std::int64_t first, std::int64_
   return std::clamp<std::int64_t>(spec.rows - spec.padding_rows - first, 0, rows);
 }
 
+std::int64_t TallBlocks(const MatrixSpec& spec) {
+  const std::vector<RowBlock> blocks = BlocksOf(spec);
+  return std::count_if(blocks.begin(), blocks.end(),
+                       [&](const RowBlock& block) { return block.rows > spec.cols; });
+}
+
 std::vector<RowPiece> PiecesOf(const MatrixSpec& spec, std::int64_t first, std::int64_t rows) {
   std::vector<RowPiece> pieces;
+  std::int64_t tall = 0;
   for (const RowBlock& block : BlocksOf(spec)) {
     const std::int64_t begin = std::max(block.begin, first);
     const std::int64_t end = std::min(block.begin + block.rows, first + rows);
-    if (begin < end) pieces.push_back({begin - first, end - begin, block.rows});
+    if (begin < end) pieces.push_back({begin - first, end - begin, block.rows, tall});
+    tall += block.rows > spec.cols;
   }
   return pieces;
 }

@@ -35,7 +35,11 @@ struct RowPiece {
   std::int64_t begin = 0;  // in the range
   std::int64_t rows = 0;
   std::int64_t block_rows = 0;
+  std::int64_t tall_before = 0;  // blocks before it that are taller than wide
 };
+
+// Blocks with more rows than columns: the rows that their row norm is of are stored as columns.
+std::int64_t TallBlocks(const MatrixSpec& spec);
 
 // Of the rows [first, first + rows): pieces without rows are left out.
 std::vector<RowPiece> PiecesOf(const MatrixSpec& spec, std::int64_t first, std::int64_t rows);

@@ -34,6 +34,7 @@ struct Touches {
   bool reads_target = false;
   bool writes_target = false;
   bool updates_state = false;
+  bool reads_squares = false;  // kNormSquares of the matrix, beside its source
 };
 inline Touches TouchesOf(const Op& op, bool root) {
   switch (op.kind) {
@@ -41,6 +42,8 @@ inline Touches TouchesOf(const Op& op, bool root) {
     case OpKind::kAllGather:
     case OpKind::kReduceScatter:
     case OpKind::kOrthogonalize:
+    case OpKind::kRowNorm:
+    case OpKind::kNormSquares:
     case OpKind::kCopyRows:
       return {.reads_source = true, .writes_target = true};
     case OpKind::kReduce:
@@ -58,6 +61,8 @@ inline Touches TouchesOf(const Op& op, bool root) {
       return {.reads_source = true};
     case OpKind::kMomentum:
       return {.reads_source = true, .writes_target = true, .updates_state = true};
+    case OpKind::kRowNormBySquares:
+      return {.reads_source = true, .writes_target = true, .reads_squares = true};
     case OpKind::kAccumulate:
     case OpKind::kApply:
       return {.reads_source = true, .reads_target = true, .writes_target = true};
@@ -81,6 +86,9 @@ void ForEachAccess(const Plan& plan, const Op& op, bool root, const Visit& visit
     }
     if (touches.writes_target) {
       visit(Access{matrix, static_cast<Resource>(op.target), touches.reads_target, true});
+    }
+    if (touches.reads_squares) {
+      visit(Access{matrix, static_cast<Resource>(Slot::kNormSquares), true, false});
     }
     if (touches.updates_state) visit(Access{matrix, kStateResource, true, true});
   }

@@ -13,7 +13,14 @@ namespace weft::scheduler {
 
 // The set of matrices that lie side by side in the buffer of a slot; -1 for none.
 inline std::int32_t SetOf(const PlanMatrix& matrix, Slot slot) {
+  if (slot == Slot::kNormSquares) return matrix.norm_set;
   return slot == Slot::kUpdate || slot == Slot::kDirection ? matrix.batch : matrix.bucket;
+}
+// The set that an op of the matrix handles at once; -1: the matrix alone.
+inline std::int32_t SetOf(const PlanMatrix& matrix, OpKind kind, Slot target) {
+  if (target == Slot::kNormSquares) return matrix.norm_set;
+  const bool by_shape = kind == OpKind::kOrthogonalize || kind == OpKind::kRowNorm;
+  return by_shape ? matrix.batch : matrix.bucket;
 }
 
 // The buffer behind a slot on a rank; -1 for none. A rank that keeps the weight has it in memory of

@@ -85,6 +85,20 @@ absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
                                                    " bytes of state per element; 0 to ",
                                                    kMostStateBytesPerElement, " are possible."));
   }
+  if (matrix.period < 1 || matrix.phase < 0 || matrix.phase >= matrix.period) {
+    return absl::InvalidArgumentError(absl::StrCat(named, " has the period ", matrix.period,
+                                                   " and the phase ", matrix.phase,
+                                                   "; phases go from 0 to below the period."));
+  }
+  if (matrix.period > 1 && matrix.rule != RuleKind::kMuon) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(named, " is periodic, which only matrices with the rule muon can be."));
+  }
+  if (matrix.norm_vectors < 0 || matrix.norm_vectors > std::max<std::int64_t>(matrix.rows, 1) ||
+      (matrix.norm_vectors > 0 && matrix.period == 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(named, " has ", matrix.norm_vectors,
+                                                   " vectors of norms, which does not fit."));
+  }
   return CheckShards(matrix, ranks);
 }
 
@@ -162,6 +176,7 @@ absl::Status AssignOwners(Plan& plan, const OwnershipOptions& options) {
     for (std::int32_t m : TravelsWith(plan, posed.matrices[i])) plan.matrices[m].owner = owners[i];
   }
   FormBatches(plan, options);
+  FormNormSets(plan);
   return absl::OkStatus();
 }
 
@@ -175,6 +190,8 @@ const Path& PathFor(const Plan& plan, const PlanMatrix& matrix) {
       return OwnerPath();
     case PathKind::kNodeLocal:
       return NodeLocalPath();
+    case PathKind::kOwnerOfShards:
+      return OwnerOfShardsPath();
     case PathKind::kLocal:
     case PathKind::kReplicated:
       break;
@@ -264,7 +281,12 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
   for (std::int32_t m : forward) paths[m]->Prepare(builder, m);
   std::size_t collected = 0;
   const auto ahead = static_cast<std::size_t>(plan.limits.buffers_in_turn);
-  const std::vector<std::vector<std::int32_t>> units = UpdateUnits(plan, forward);
+  std::vector<std::vector<std::int32_t>> units = UpdateUnits(plan, forward);
+  // What waits for sums of norms comes last: the work of the others hides them.
+  std::stable_partition(units.begin(), units.end(), [&](const std::vector<std::int32_t>& unit) {
+    const PlanMatrix& first = plan.matrices[unit[0]];
+    return first.norm_vectors == 0 || !StateOnShards(PathOf(plan.topology, plan.strategy, first));
+  });
   for (std::size_t i = 0; i < units.size(); ++i) {
     for (; collected < units.size() && collected < i + ahead; ++collected) {
       for (std::int32_t m : units[collected]) paths[m]->Collect(builder, m);
@@ -303,7 +325,7 @@ absl::StatusOr<Plan> Start(const PlanRequest& request) {
   WEFT_RETURN_IF_ERROR(CheckLimits(plan.limits));
   const int ranks = request.topology.grid.size();
   for (PlanMatrix& matrix : plan.matrices) {
-    matrix.owner = matrix.bucket = matrix.batch = -1;
+    matrix.owner = matrix.bucket = matrix.batch = matrix.norm_set = -1;
     if (matrix.layout == Layout::kSharded && matrix.shard_rows.empty() && matrix.rows >= 0) {
       matrix.shard_rows = DefaultShardRows(matrix.rows, ranks);
     }

@@ -52,11 +52,15 @@ class Digest {
     Add(matrix.state_bytes_per_element);
     Add(matrix.flops);
     Add(matrix.ns_run);
+    Add(matrix.period);
+    Add(matrix.phase);
+    Add(matrix.norm_vectors);
     Add(matrix.shard_rows);
     Add(static_cast<std::int32_t>(matrix.pass_through));
     Add(matrix.owner);
     Add(matrix.bucket);
     Add(matrix.batch);
+    Add(matrix.norm_set);
     for (std::int32_t buffer : matrix.buffers) Add(buffer);
     Add(matrix.path);
     Add(matrix.fallback);
@@ -80,6 +84,7 @@ class Digest {
     Add(op.lane);
     Add(op.stage);
     Add(op.trigger);
+    Add(op.when);
     Add(op.source);
     Add(op.target);
     Add(op.matrix);

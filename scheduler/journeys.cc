@@ -57,14 +57,15 @@ void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source,
 }
 
 void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source,
-                            Slot node, Slot target) {
+                            Slot node, Slot target, When when) {
   Journey journey{.m = m};
+  const auto place = [&](Stage stage) { return Place{.stage = stage, .when = when}; };
   if (two_level() && !OnEachNode(m)) {
     if (node != target) journey.between = node;
-    journey.legs.push_back(Make(WireOf(kind, m, Lane::kInter), m, {on_node}, {source, node}));
+    journey.legs.push_back(Make(WireOf(kind, m, Lane::kInter), m, place(on_node), {source, node}));
     source = node;
   }
-  journey.legs.push_back(Make(WireOf(kind, m, Lane::kIntra), m, {on_rank}, {source, target}));
+  journey.legs.push_back(Make(WireOf(kind, m, Lane::kIntra), m, place(on_rank), {source, target}));
   Begin(std::move(journey));
 }
 
@@ -125,7 +126,10 @@ void PlanBuilder::GoOn(Journey journey) {
       EmitLeg(journey);
       continue;
     }
-    const auto same_way = [&](const Journey& other) { return SameWay(other.legs[other.next], op); };
+    const auto same_way = [&](const Journey& other) {
+      const Op& theirs = other.legs[other.next];
+      return SameWay(theirs, op) && SameSteps(plan_, theirs, op);
+    };
     // Taking a turn may send others on their way.
     TakeNodeTurn(journey);
     const auto opposite = std::find_if(waiting_.begin(), waiting_.end(), [&](const Journey& other) {

@@ -27,16 +27,18 @@ constexpr std::array<std::string_view, kStageCount> kStages = {
     "submitted", "reduced", "orthogonalized", "applied", "published", "delivered"};
 constexpr std::array<std::string_view, kLaneCount> kLanes = {"compute", "intra", "inter", "caller"};
 constexpr std::array<std::string_view, 3> kTriggers = {"submitted", "step_closed", "needed"};
-constexpr std::array<std::string_view, 17> kOps = {
-    "all_reduce",    "reduce",  "broadcast",   "all_gather",     "reduce_scatter",
-    "gather",        "scatter", "verdict",     "check_gradient", "momentum",
-    "orthogonalize", "apply",   "elementwise", "custom",         "copy_rows",
-    "accumulate",    "use"};
+constexpr std::array<std::string_view, 20> kOps = {
+    "all_reduce",    "reduce",   "broadcast",    "all_gather",          "reduce_scatter",
+    "gather",        "scatter",  "verdict",      "check_gradient",      "momentum",
+    "orthogonalize", "row_norm", "norm_squares", "row_norm_by_squares", "apply",
+    "elementwise",   "custom",   "copy_rows",    "accumulate",          "use"};
+constexpr std::array<std::string_view, 3> kWhens = {"always", "refresh", "between"};
 constexpr std::array<std::string_view, kSlotCount> kSlots = {
     "none",          "gradient",       "node_gradient",   "reduced_gradient",
     "pass_gradient", "whole_gradient", "update",          "whole_update",
     "direction",     "node_direction", "shard_direction", "weight",
-    "node_weight",   "whole_weight",   "packed_weight"};
+    "node_weight",   "whole_weight",   "packed_weight",   "node_update",
+    "norm_squares"};
 constexpr std::array<std::string_view, 2> kSolvers = {"heuristic", "milp"};
 constexpr std::array<std::string_view, 3> kPassThrough = {"never", "auto", "always"};
 constexpr std::array<std::string_view, 3> kMethods = {"LPT", "local search", "MILP"};
@@ -62,6 +64,7 @@ std::string_view Name(RuleKind rule) { return At(kRules, rule); }
 std::string_view Name(Strategy strategy) { return At(kStrategies, strategy); }
 std::string_view Name(Stage stage) { return At(kStages, stage); }
 std::string_view Name(Trigger trigger) { return At(kTriggers, trigger); }
+std::string_view Name(When when) { return At(kWhens, when); }
 std::string_view Name(Lane lane) { return At(kLanes, lane); }
 std::string_view Name(OpKind kind) { return At(kOps, kind); }
 std::string_view Name(Slot slot) { return At(kSlots, slot); }

@@ -41,6 +41,16 @@ double OpSeconds::Memory(const Op& op, int rank) const {
       case OpKind::kMomentum:
         each = stored + 3 * 4;
         break;
+      case OpKind::kRowNorm:
+        each = 3 * 4;  // read for the norms, read and written for the result
+        break;
+      case OpKind::kRowNormBySquares:
+        each = 2 * 4;
+        break;
+      case OpKind::kNormSquares:
+        each = 4;
+        slot = op.source;
+        break;
       case OpKind::kApply:
         each = 4 + 2 * stored;
         break;

@@ -37,6 +37,9 @@ Footprint FootprintOf(const SlotExtents& extents, const PlanMatrix& matrix, Role
       case Extent::kNode:
         sum.per_node_row += row_bytes;
         break;
+      case Extent::kNormVectors:
+        sum.fixed += matrix.norm_vectors * row_bytes;
+        break;
     }
   }
   return sum;
@@ -114,10 +117,10 @@ std::vector<PeakBytes> PeakBytesOf(const Plan& plan) {
     const int reductions = ReducingPasses(plan, matrix);
     peak.taken = MostOfAnyRank(grid, path, matrix, matrix.owner, reductions) + scratch[m];
     if (path == PathKind::kLocal || AgainstPassThrough(plan.strategy, matrix) != nullptr) continue;
-    const PathKind passed =
-        matrix.layout == Layout::kSharded ? PathKind::kGather : PathKind::kReplicated;
+    PlanMatrix other = matrix;
+    other.pass_through = !matrix.pass_through;
     peak.alternative =
-        PeakBytesOn(grid, matrix.pass_through ? PathKind::kOwner : passed, matrix, reductions);
+        PeakBytesOn(grid, PathOf(plan.topology, plan.strategy, other), other, reductions);
   }
   return peaks;
 }

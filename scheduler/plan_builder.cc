@@ -54,7 +54,7 @@ std::int32_t PlanBuilder::Rank(int rank) {
 
 std::int32_t PlanBuilder::Runners(std::int32_t m) {
   const int owner = matrix(m).owner;
-  if (owner < 0) return World();
+  if (owner < 0 || OnShards(m)) return World();
   return OnEachNode(m) ? Inter(grid().local_of(owner)) : Rank(owner);
 }
 
@@ -92,15 +92,16 @@ Op PlanBuilder::Make(const Wire& wire, std::int32_t m, Place place, Slots slots)
   op.lane = wire.lane;
   op.stage = place.stage;
   op.trigger = place.trigger;
+  op.when = place.when;
   op.source = slots.source;
   op.target = slots.target;
   op.matrix = m;
-  op.set = wire.kind == OpKind::kOrthogonalize ? matrix(m).batch : matrix(m).bucket;
+  op.set = SetOf(matrix(m), wire.kind, slots.target);
   op.group = wire.group;
   op.root = wire.root;
   for (std::int32_t each : MatricesOf(plan_, op)) {
     const std::int64_t rows = op.set < 0              ? wire.rows
-                              : IsCollective(op.kind) ? matrix(each).rows
+                              : IsCollective(op.kind) ? WholeRows(matrix(each), slots.source)
                                                       : 0;
     op.bytes += rows * matrix(each).cols *
                 static_cast<std::int64_t>(SizeOf(SlotType(matrix(each), slots.source)));
@@ -184,7 +185,7 @@ CollectiveForm PlanBuilder::FormOf(const Op& op) const {
 }
 
 void PlanBuilder::OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root) {
-  Emit({kind, World(), world_lane_, root, matrix(m).rows}, m, place, slots);
+  Emit({kind, World(), world_lane_, root, WholeRows(matrix(m), slots.source)}, m, place, slots);
   if (slots.target == Slot::kPassGradient) Push(MakeAccumulate(m));
 }
 
@@ -199,9 +200,9 @@ void PlanBuilder::FetchInto(std::int32_t m, std::int32_t buffer) {
   }
 }
 
-void PlanBuilder::Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
+void PlanBuilder::Compute(OpKind kind, std::int32_t group, std::int32_t m, Place place, Slots slots,
                           double flops) {
-  Emit({kind, group, Lane::kCompute, -1, 0}, m, {stage}, slots).flops = flops;
+  Emit({kind, group, Lane::kCompute, -1, 0}, m, place, slots).flops = flops;
 }
 
 double PlanBuilder::Flops(absl::Span<const std::int32_t> matrices) const {
@@ -231,16 +232,38 @@ void PlanBuilder::MuonUpdate(std::int32_t group, absl::Span<const std::int32_t> 
   }
   for (std::int32_t run : runs) {
     const std::int32_t batch = matrix(run).batch;
+    const Slots slots{Slot::kUpdate, Slot::kDirection};
     Compute(
-        OpKind::kOrthogonalize, group, run, Stage::kOrthogonalized,
-        {Slot::kUpdate, Slot::kDirection},
+        OpKind::kOrthogonalize, group, run,
+        {.stage = Stage::kOrthogonalized, .when = WhenRefreshed(run)}, slots,
         Flops(batch >= 0 ? absl::MakeConstSpan(plan_.sets[batch]) : absl::MakeConstSpan(&run, 1)));
+    if (!Periodic(run)) continue;
+    Compute(OpKind::kRowNorm, group, run, {.stage = Stage::kOrthogonalized, .when = When::kBetween},
+            slots);
   }
   for (std::int32_t lead : unit) {
     if (applies) {
       Compute(OpKind::kApply, group, lead, Stage::kApplied, {Slot::kDirection, Slot::kWeight});
     }
   }
+}
+
+void PlanBuilder::SumNormSquares(std::int32_t m) {
+  const std::int32_t set = matrix(m).norm_set;
+  if (matrix(m).norm_vectors == 0 || (set >= 0 && plan_.sets[set].back() != m)) return;
+  const std::int32_t first = set < 0 ? m : plan_.sets[set][0];
+  const Place between{.stage = Stage::kOrthogonalized, .when = When::kBetween};
+  Compute(OpKind::kNormSquares, World(), first, between, {Slot::kUpdate, Slot::kNormSquares});
+  OnWorld(OpKind::kAllReduce, first, between, {Slot::kNormSquares, Slot::kNormSquares});
+}
+
+void PlanBuilder::RowNormOfShards(std::int32_t m) {
+  const bool summed = matrix(m).norm_vectors > 0;
+  Compute(summed ? OpKind::kRowNormBySquares : OpKind::kRowNorm, World(), m,
+          {.stage = Stage::kOrthogonalized, .when = When::kBetween},
+          {Slot::kUpdate, Slot::kShardDirection});
+  Compute(OpKind::kApply, World(), m, {.stage = Stage::kApplied, .when = When::kBetween},
+          {Slot::kShardDirection, Slot::kWeight});
 }
 
 void PlanBuilder::CheckGradient(std::int32_t group, std::int32_t m, Slot slot) {
@@ -251,7 +274,8 @@ void PlanBuilder::CheckGradient(std::int32_t group, std::int32_t m, Slot slot) {
 Slot PlanBuilder::ReducedInto(std::int32_t m) {
   if (pass_ == 0 || ReducingPasses(plan_, matrix(m)) == 1) return Slot::kReducedGradient;
   const int owner = matrix(m).owner;
-  TakeTurn(m, Slot::kPassGradient, owner >= 0 ? owner : kEveryRank, buffers_in_turn());
+  const int ring = owner >= 0 && !OnShards(m) ? owner : kEveryRank;
+  TakeTurn(m, Slot::kPassGradient, ring, buffers_in_turn());
   return Slot::kPassGradient;
 }
 

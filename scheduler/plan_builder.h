@@ -35,7 +35,7 @@ class PlanBuilder {
   std::int32_t Intra();  // every node's ranks
   std::int32_t Inter(int local);
   std::int32_t Rank(int rank);
-  // The ranks that run the rule of a matrix: its owner, its owners on all nodes, or everybody.
+  // The ranks that keep the state of a matrix: its owner, its owners on all nodes, or everybody.
   std::int32_t Runners(std::int32_t m);
   // Of a matrix with an owner, or one on each node, the ranks that do not.
   std::int32_t AllButRunners(std::int32_t m);
@@ -54,6 +54,7 @@ class PlanBuilder {
     Stage stage;
     Trigger trigger = Trigger::kStepClosed;
     std::int32_t use = -1;
+    When when = When::kAlways;
   };
   struct Slots {
     Slot source;
@@ -69,7 +70,7 @@ class PlanBuilder {
   void ToOwner(OpKind kind, std::int32_t m, Place place, Slot source, Slot node, Slot target);
   // From the owner to all ranks: `kind` is kBroadcast or kScatter.
   void FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on_rank, Slot source, Slot node,
-                 Slot target);
+                 Slot target, When when = When::kAlways);
 
   // Layout owned: the owner's weight to all ranks, one level of it or both. `level` is kInter or
   // kIntra; with one level, kInter stands for it.
@@ -79,8 +80,21 @@ class PlanBuilder {
   void FetchInto(std::int32_t m, std::int32_t buffer);
   std::int32_t NewBuffer() { return plan_.buffers++; }
 
-  void Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
+  void Compute(OpKind kind, std::int32_t group, std::int32_t m, Place place, Slots slots,
                double flops = 0);
+  void Compute(OpKind kind, std::int32_t group, std::int32_t m, Stage stage, Slots slots,
+               double flops = 0) {
+    Compute(kind, group, m, Place{stage}, slots, flops);
+  }
+  // When NS runs on the matrix, and when its row norm.
+  When WhenRefreshed(std::int32_t m) const {
+    return matrix(m).period > 1 ? When::kRefresh : When::kAlways;
+  }
+  bool Periodic(std::int32_t m) const { return matrix(m).period > 1; }
+  // Periodic, of shards with their updates: row norm of own rows between refreshes, and its apply.
+  // SumNormSquares() brings what it needs of other ranks; once for all of a set, with its last.
+  void SumNormSquares(std::int32_t m);
+  void RowNormOfShards(std::int32_t m);
   // Momentum, NS in the batches that the matrices are in, and apply, of a unit as Path::Update()
   // gets it. Update and direction take turns in buffers of `ring`; a direction that is to travel
   // (`applies` is false) has a buffer of its own.
@@ -145,6 +159,9 @@ class PlanBuilder {
   std::int32_t Add(std::int32_t& index, std::string name, std::vector<std::vector<int>> parts);
   bool OnEachNode(std::int32_t m) const {
     return PathOf(plan_.topology, plan_.strategy, matrix(m)) == PathKind::kNodeLocal;
+  }
+  bool OnShards(std::int32_t m) const {
+    return StateOnShards(PathOf(plan_.topology, plan_.strategy, matrix(m)));
   }
   std::int64_t MostNodeRows(std::int32_t m) const;
   void GiveBuffers();

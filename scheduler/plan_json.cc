@@ -35,6 +35,12 @@ Json ToJson(const PlanMatrix& matrix) {
   if (matrix.alternative_peak_bytes >= 0) {
     json["alternative_peak_bytes"] = matrix.alternative_peak_bytes;
   }
+  if (matrix.period > 1) {
+    json["period"] = matrix.period;
+    json["phase"] = matrix.phase;
+    json["norm_vectors"] = matrix.norm_vectors;
+    json["norm_set"] = matrix.norm_set;
+  }
   if (matrix.layout == Layout::kSharded) json["shard_rows"] = matrix.shard_rows;
   return json;
 }
@@ -44,6 +50,7 @@ Json ToJson(const Plan& plan, const Op& op) {
                {"lane", Text(Name(op.lane))},
                {"stage", Text(Name(op.stage))},
                {"trigger", Text(Name(op.trigger))}};
+  if (op.when != When::kAlways) json["when"] = Text(Name(op.when));
   // The first of its set.
   if (op.matrix >= 0) json["matrix"] = plan.matrices[op.matrix].name;
   if (op.set >= 0) json["set"] = op.set;

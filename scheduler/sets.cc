@@ -12,7 +12,7 @@ namespace {
 // What two matrices must have in common to take one path side by side.
 auto PathKey(const Plan& plan, const PlanMatrix& matrix) {
   return std::tuple(PathOf(plan.topology, plan.strategy, matrix), matrix.layout, matrix.rule,
-                    matrix.gradient, matrix.dtype,
+                    matrix.gradient, matrix.dtype, matrix.period, matrix.phase,
                     matrix.layout == Layout::kOwned ? matrix.layer : 0);
 }
 
@@ -105,7 +105,7 @@ void FormBatches(Plan& plan, const OwnershipOptions& options) {
     const PlanMatrix& matrix = plan.matrices[m];
     const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
     // Under gather a batch would have to be gathered whole before its first matrix runs.
-    if (matrix.rule != RuleKind::kMuon || path == PathKind::kGather) continue;
+    if (matrix.rule != RuleKind::kMuon || StateOnShards(path)) continue;
     const std::int32_t table = options.matrix_table[m];
     if (table < 0 || table >= static_cast<std::int32_t>(options.batch_costs.size())) continue;
     alike[{PathKey(plan, matrix), matrix.bucket, matrix.owner, table, matrix.ns_run, matrix.rows,
@@ -125,6 +125,26 @@ void FormBatches(Plan& plan, const OwnershipOptions& options) {
       }
       next += size;
     }
+  }
+}
+
+void FormNormSets(Plan& plan) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> alike;
+  for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
+    const auto m = static_cast<std::int32_t>(i);
+    PlanMatrix& matrix = plan.matrices[m];
+    matrix.norm_set = -1;
+    // Elsewhere what a norm is taken over lies on one rank.
+    const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
+    if (matrix.norm_vectors == 0 || !StateOnShards(path)) continue;
+    alike[{matrix.period, matrix.phase}].push_back(m);
+  }
+  for (auto& [steps, matrices] : alike) {
+    if (matrices.size() < 2) continue;
+    for (const std::int32_t m : matrices) {
+      plan.matrices[m].norm_set = static_cast<std::int32_t>(plan.sets.size());
+    }
+    plan.sets.push_back(std::move(matrices));
   }
 }
 

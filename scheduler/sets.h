@@ -1,4 +1,5 @@
-// Which matrices travel together (buckets), and whose NS runs as one (batches).
+// Which matrices travel together (buckets), whose NS runs as one (batches), and whose norms are
+// summed as one.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,10 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options);
 // batches that the table makes cheapest. In a bucket only its own matrices are one batch. Without
 // tables there are none.
 void FormBatches(Plan& plan, const OwnershipOptions& options);
+
+// Periodic matrices in shards whose row norms need sums over the ranks in the same steps: one
+// all-reduce brings those of all.
+void FormNormSets(Plan& plan);
 
 // Cost of the bucket whose first matrix is `m`, or of `m` alone, in the cheapest batches; FLOPs
 // without tables.

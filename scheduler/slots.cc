@@ -15,7 +15,10 @@ PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& m
   if (topology.grid.size() == 1) return PathKind::kLocal;
   if (matrix.layout == Layout::kOwned) return PathKind::kOwner;
   if (matrix.rule == RuleKind::kElementwise) return PathKind::kElementwise;
-  if (strategy == Strategy::kOwner && !matrix.pass_through) return PathKind::kOwner;
+  if (strategy == Strategy::kOwner && !matrix.pass_through) {
+    const bool shards = matrix.layout == Layout::kSharded && matrix.period > 1;
+    return shards ? PathKind::kOwnerOfShards : PathKind::kOwner;
+  }
   if (strategy == Strategy::kNodeLocal && topology.grid.ranks_per_node > 1) {
     return topology.grid.nodes > 1 ? PathKind::kNodeLocal : PathKind::kOwner;
   }
@@ -57,7 +60,8 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
   } else {
     SetAll(Slot::kGradient, local ? Extent::kWhole : own);
   }
-  if (!HasOwner(path_) && path_ != PathKind::kLocal && local) {
+  const bool reduces_everywhere = !HasOwner(path_) || path_ == PathKind::kOwnerOfShards;
+  if (reduces_everywhere && path_ != PathKind::kLocal && local) {
     SetAll(Slot::kReducedGradient, own);
   }
   switch (path_) {
@@ -75,10 +79,22 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
         SetAll(Slot::kUpdate, Extent::kShard);
         SetAll(Slot::kWholeUpdate, Extent::kWhole);
         SetAll(Slot::kDirection, Extent::kWhole);
+        if (matrix_->period > 1) SetBetweenRefreshes();
       }
       if (custom) {
         SetAll(Slot::kWholeGradient, Extent::kWhole);
         SetAll(Slot::kWholeWeight, Extent::kWhole);
+      }
+      break;
+    case PathKind::kOwnerOfShards:
+      SetAll(Slot::kUpdate, Extent::kShard);
+      SetBetweenRefreshes();
+      Set(Role::kOwner, Slot::kWholeUpdate, Extent::kWhole);
+      Set(Role::kOwner, Slot::kDirection, Extent::kWhole);
+      if (!TwoLevel(grid_)) break;
+      for (const Role role : {Role::kOwner, Role::kColumn}) {
+        Set(role, Slot::kNodeUpdate, Extent::kNode);
+        Set(role, Slot::kNodeDirection, Extent::kNode);
       }
       break;
     case PathKind::kOwner:
@@ -124,6 +140,11 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
   SetHeld();
 }
 
+void SlotExtents::SetBetweenRefreshes() {
+  SetAll(Slot::kShardDirection, Extent::kShard);
+  if (matrix_->norm_vectors > 0) SetAll(Slot::kNormSquares, Extent::kNormVectors);
+}
+
 void SlotExtents::SetAll(Slot slot, Extent extent) {
   for (auto& role : extents_) role[static_cast<int>(slot)] = extent;
 }
@@ -148,6 +169,8 @@ std::int64_t SlotExtents::RowsOf(Extent extent, int rank) const {
       return matrix_->shard_rows[rank];
     case Extent::kNode:
       return NodeRows(grid_, *matrix_, grid_.node_of(rank));
+    case Extent::kNormVectors:
+      return matrix_->norm_vectors;
   }
   return 0;
 }
@@ -172,6 +195,8 @@ std::int64_t SlotExtents::RuleRows(int rank) const {
     case PathKind::kGather:
       // Momentum lives on the shard; a custom rule keeps its state whole.
       return matrix_->rule == RuleKind::kMuon ? matrix_->shard_rows[rank] : matrix_->rows;
+    case PathKind::kOwnerOfShards:
+      return matrix_->shard_rows[rank];
     case PathKind::kOwner:
     case PathKind::kNodeLocal:
       return IsOwner(rank) ? matrix_->rows : 0;
@@ -219,6 +244,8 @@ DType SlotType(const PlanMatrix& matrix, Slot slot) {
     case Slot::kDirection:
     case Slot::kNodeDirection:
     case Slot::kShardDirection:
+    case Slot::kNodeUpdate:
+    case Slot::kNormSquares:
       break;
   }
   return DType::kF32;

@@ -17,6 +17,8 @@ enum class PathKind : std::uint8_t {
   kGather,       // the same, on shards gathered everywhere
   kOwner,        // one rank runs the rule
   kNodeLocal,    // one rank of each node does
+  // Periodic, of shards: the state stays on the shards, one rank runs NS on updates gathered there.
+  kOwnerOfShards,
 };
 PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& matrix);
 // Whether one rank of the world, or of each node, is to run the rule, be it in a world of one.
@@ -46,12 +48,31 @@ inline int ReducingPasses(const Plan& plan, const PlanMatrix& matrix) {
   return each ? plan.limits.passes : 1;
 }
 
-// One rank of the world, or of each node, runs the rule.
+// One rank of the world, or of each node, runs NS or the caller's rule.
 inline bool HasOwner(PathKind path) {
-  return path == PathKind::kOwner || path == PathKind::kNodeLocal;
+  return path == PathKind::kOwner || path == PathKind::kNodeLocal ||
+         path == PathKind::kOwnerOfShards;
+}
+// Every rank has the state of its own rows.
+inline bool StateOnShards(PathKind path) {
+  return path == PathKind::kGather || path == PathKind::kOwnerOfShards;
 }
 
-enum class Extent : std::uint8_t { kNothing, kWhole, kShard, kNode };
+// Both ops have work in the same steps.
+inline bool SameSteps(const Plan& plan, const Op& a, const Op& b) {
+  if (a.when != b.when) return false;
+  if (a.when == When::kAlways) return true;
+  const PlanMatrix& one = plan.matrices[a.matrix];
+  const PlanMatrix& other = plan.matrices[b.matrix];
+  return one.period == other.period && one.phase == other.phase;
+}
+
+enum class Extent : std::uint8_t { kNothing, kWhole, kShard, kNode, kNormVectors };
+
+// Rows of the whole of what a slot holds a part of.
+inline std::int64_t WholeRows(const PlanMatrix& matrix, Slot slot) {
+  return slot == Slot::kNormSquares ? matrix.norm_vectors : matrix.rows;
+}
 
 // Ranks differ only in how they stand to the owner.
 enum class Role : std::uint8_t {
@@ -64,8 +85,8 @@ inline constexpr int kRoleCount = 3;
 // True when collectives of the owner path go by intra and inter groups.
 inline bool TwoLevel(const ProcessGrid& grid) { return grid.nodes > 1 && grid.ranks_per_node > 1; }
 
-using SlotMask = std::uint16_t;
-static_assert(kSlotCount <= 16);
+using SlotMask = std::uint32_t;
+static_assert(kSlotCount <= 32);
 inline SlotMask BitOf(Slot slot) { return static_cast<SlotMask>(1u << static_cast<int>(slot)); }
 
 class SlotExtents {
@@ -94,6 +115,7 @@ class SlotExtents {
     extents_[static_cast<int>(role)][static_cast<int>(slot)] = extent;
   }
   void SetAll(Slot slot, Extent extent);
+  void SetBetweenRefreshes();  // of a periodic matrix in shards
   void SetHeld();
 
   ProcessGrid grid_;

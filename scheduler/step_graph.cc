@@ -59,8 +59,9 @@ class Builder {
 
  private:
   bool Meets(const Op& op) const {
-    return IsCollective(op.kind) && plan_.groups[op.group].parts[0].size() > 1;
+    return Works(op) && IsCollective(op.kind) && plan_.groups[op.group].parts[0].size() > 1;
   }
+  bool Works(const Op& op) const { return RunsIn(plan_, op, trainer_.step); }
   bool RunsWithPrevious(std::int32_t op) const { return op > 0 && plan_.ops[op - 1].with_next; }
 
   std::int32_t Add(StepTask task) {
@@ -82,6 +83,12 @@ class Builder {
     }
   }
 
+  double SecondsOf(std::int32_t id, int rank) {
+    const Op& op = plan_.ops[id];
+    if (!Works(op)) return 0;
+    return op.kind == OpKind::kUse ? UseSeconds(op) : seconds_.Of(id, rank);
+  }
+
   // In the order of the plan, which is that of each lane.
   void AddOpsOf(int rank) {
     order_.clear();
@@ -97,8 +104,7 @@ class Builder {
       if (Meets(op)) {
         here_[id] = first_of_[id] + groups_.PartOf(op.group, rank);
       } else {
-        here_[id] = Add({id, op.matrix, rank, -1, op.lane,
-                         op.kind == OpKind::kUse ? UseSeconds(op) : seconds_.Of(id, rank)});
+        here_[id] = Add({id, op.matrix, rank, -1, op.lane, SecondsOf(id, rank)});
       }
       if (op.kind != OpKind::kUse) LaneOf(rank, op.lane).push_back(here_[id]);
     }

@@ -59,6 +59,7 @@ class MatrixExtents {
         SlotMask& mask = touched_[part[place]];
         if (touches.reads_source) mask |= BitOf(op.source);
         if (touches.writes_target) mask |= BitOf(op.target);
+        if (touches.reads_squares) mask |= BitOf(Slot::kNormSquares);
       }
     }
   }
@@ -68,6 +69,7 @@ class MatrixExtents {
     const int root = op.root >= 0 ? members[op.root] : -1;
     const auto source = [&](int rank) { return extents_.Rows(op.source, rank); };
     const auto target = [&](int rank) { return extents_.Rows(op.target, rank); };
+    const std::int64_t whole = WholeRows(matrix_, op.source);
     std::int64_t sources = 0, targets = 0;
     switch (op.kind) {
       case OpKind::kGather:
@@ -100,14 +102,10 @@ class MatrixExtents {
           const bool sends = op.kind != OpKind::kBroadcast || rank == root;
           const bool receives =
               op.kind == OpKind::kAllReduce || (rank == root) == (op.kind == OpKind::kReduce);
-          if (sends && source(rank) != matrix_.rows) {
-            return Mismatch(index, rank, source(rank), matrix_.rows);
-          }
-          if (receives && target(rank) != matrix_.rows) {
-            return Mismatch(index, rank, matrix_.rows, target(rank));
-          }
+          if (sends && source(rank) != whole) return Mismatch(index, rank, source(rank), whole);
+          if (receives && target(rank) != whole) return Mismatch(index, rank, whole, target(rank));
         }
-        return Carries(matrix_.rows);
+        return Carries(whole);
       case OpKind::kOrthogonalize:
       case OpKind::kCustom:
         for (int rank : members) {
@@ -125,6 +123,23 @@ class MatrixExtents {
           }
         }
         break;
+      case OpKind::kNormSquares:
+        for (int rank : members) {
+          if (target(rank) != matrix_.norm_vectors) {
+            return Mismatch(index, rank, source(rank), target(rank));
+          }
+        }
+        break;
+      case OpKind::kRowNorm:
+        // Of shards every row of a norm must be whole.
+        for (int rank : members) {
+          if (source(rank) != target(rank) ||
+              (matrix_.norm_vectors > 0 && source(rank) != matrix_.rows)) {
+            return Mismatch(index, rank, source(rank), target(rank));
+          }
+        }
+        break;
+      case OpKind::kRowNormBySquares:
       case OpKind::kAccumulate:
       case OpKind::kMomentum:
       case OpKind::kElementwise:

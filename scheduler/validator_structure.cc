@@ -42,6 +42,10 @@ absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
   if (matrix.layout == Layout::kOwned && plan.strategy != Strategy::kOwner) {
     return InvalidPlan("matrix '", matrix.name, "' is owned, but the strategy is not owner");
   }
+  if (matrix.period < 1 || matrix.phase < 0 || matrix.phase >= matrix.period ||
+      (matrix.period > 1 && matrix.rule != RuleKind::kMuon) || matrix.norm_vectors < 0) {
+    return InvalidPlan("matrix '", matrix.name, "' has a period, phase or rule that do not fit");
+  }
   const char* against = matrix.pass_through ? AgainstPassThrough(plan.strategy, matrix) : nullptr;
   if (against != nullptr) {
     return InvalidPlan("matrix '", matrix.name, "' cannot pass through: ", against);
@@ -88,11 +92,16 @@ absl::Status CheckSets(const Plan& plan) {
     const PlanMatrix& first = plan.matrices[set[0]];
     const auto index = static_cast<std::int32_t>(s);
     const bool batch = first.batch == index;
+    const bool norms = first.norm_set == index;
     for (std::int32_t m : set) {
       const PlanMatrix& matrix = plan.matrices[m];
-      if ((batch ? matrix.batch : matrix.bucket) != index || matrix.owner != first.owner ||
-          matrix.layout != first.layout || matrix.rule != first.rule ||
-          matrix.gradient != first.gradient || matrix.dtype != first.dtype ||
+      const bool alike = matrix.owner == first.owner && matrix.gradient == first.gradient &&
+                         matrix.dtype == first.dtype;
+      if ((batch   ? matrix.batch
+           : norms ? matrix.norm_set
+                   : matrix.bucket) != index ||
+          matrix.period != first.period || matrix.phase != first.phase ||
+          matrix.layout != first.layout || matrix.rule != first.rule || (!norms && !alike) ||
           (batch && (matrix.rows != first.rows || matrix.cols != first.cols ||
                      matrix.ns_run != first.ns_run))) {
         return InvalidPlan("matrix '", matrix.name, "' does not fit into set ", s, " with '",
@@ -101,7 +110,7 @@ absl::Status CheckSets(const Plan& plan) {
     }
   }
   for (const PlanMatrix& matrix : plan.matrices) {
-    for (std::int32_t set : {matrix.bucket, matrix.batch}) {
+    for (std::int32_t set : {matrix.bucket, matrix.batch, matrix.norm_set}) {
       if (set != -1 && !InRange(set, plan.sets.size())) {
         return InvalidPlan("matrix '", matrix.name, "' is in set ", set, ", which does not exist");
       }
@@ -147,8 +156,8 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   const Op& op = plan.ops[index];
   const std::string what = DescribeOp(plan, index);
   if (op.kind > OpKind::kUse || op.lane > Lane::kCaller || op.stage > Stage::kDelivered ||
-      op.trigger > Trigger::kNeeded || op.source > Slot::kPackedWeight ||
-      op.target > Slot::kPackedWeight) {
+      op.trigger > Trigger::kNeeded || op.source > Slot::kNormSquares ||
+      op.target > Slot::kNormSquares || op.when > When::kBetween) {
     return InvalidPlan(what, " has a field that names nothing");
   }
   const bool verdict = op.kind == OpKind::kVerdict;
@@ -161,9 +170,7 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if ((op.source == Slot::kNone) != verdict || (op.target == Slot::kNone) != writes_none) {
     return InvalidPlan(what, writes_none ? " has a slot too many" : " lacks a slot");
   }
-  const std::int32_t set = op.kind == OpKind::kOrthogonalize ? plan.matrices[op.matrix].batch
-                           : verdict                         ? -1
-                                                             : plan.matrices[op.matrix].bucket;
+  const std::int32_t set = verdict ? -1 : SetOf(plan.matrices[op.matrix], op.kind, op.target);
   if (op.set != set || (set >= 0 && plan.sets[set][0] != op.matrix)) {
     return InvalidPlan(what, " is of set ", op.set, ", not of set ", set, " from its first matrix");
   }
@@ -209,6 +216,10 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if (op.form > CollectiveForm::kSplit || (op.form == CollectiveForm::kSplit && !may_split)) {
     return InvalidPlan(what, " has a form that is not for it");
   }
+  if (op.when != When::kAlways &&
+      (op.trigger != Trigger::kStepClosed || verdict || plan.matrices[op.matrix].period == 1)) {
+    return InvalidPlan(what, " is for some steps only, which its trigger or matrix is not");
+  }
   if (op.bytes < 0 || !(op.flops >= 0)) return InvalidPlan(what, " has a negative cost");
   for (const std::vector<std::int32_t>* list : {&op.after, &op.after_previous}) {
     for (std::int32_t before : *list) {
@@ -233,7 +244,8 @@ absl::Status CheckPair(const Plan& plan, std::int32_t index) {
   };
   const bool alike = IsRooted(op.kind) && next.kind == op.kind && next.group == op.group &&
                      next.lane == op.lane && next.trigger == op.trigger && next.use == op.use &&
-                     next.pass == op.pass && single(op) && single(next) && !next.with_next;
+                     next.pass == op.pass && single(op) && single(next) && !next.with_next &&
+                     SameSteps(plan, op, next);
   const std::vector<std::vector<int>>& parts = plan.groups[op.group].parts;
   const bool of_two = std::all_of(parts.begin(), parts.end(),
                                   [](const std::vector<int>& part) { return part.size() == 2; });

@@ -19,6 +19,8 @@ constexpr std::int32_t kMomentumDone = -1;
 constexpr std::int32_t kDirectionDone = -2;
 constexpr std::int32_t kOldWeight = -3;
 constexpr std::int32_t kNewWeight = -4;
+constexpr std::int32_t kPartialSquares = -5;
+constexpr std::int32_t kSquares = -6;
 
 struct RankState {
   std::array<std::int32_t, kSlotCount> value = {};
@@ -33,9 +35,11 @@ class MatrixUpdate {
  public:
   MatrixUpdate(const Plan& plan, std::vector<RankState>& ranks) : plan_(plan), ranks_(ranks) {}
 
-  void Begin(std::int32_t m) {
+  // `refreshes`: of the steps in which NS runs on it, or of the others.
+  void Begin(std::int32_t m, bool refreshes) {
     const PlanMatrix& matrix = plan_.matrices[m];
     matrix_ = &matrix;
+    refreshes_ = refreshes;
     extents_.emplace(plan_, m);
     passes_ = ReducingPasses(plan_, matrix);
     checked_rows_ = 0;
@@ -54,8 +58,9 @@ class MatrixUpdate {
   }
 
   absl::Status Visit(std::int32_t index) {
-    index_ = index;
     const Op& visited = plan_.ops[index];
+    if (visited.when == (refreshes_ ? When::kBetween : When::kRefresh)) return absl::OkStatus();
+    index_ = index;
     // Nothing of the matrix comes between the pieces of an op, and it is done with the last.
     const bool same =
         piece_ == 0 ||
@@ -118,7 +123,8 @@ class MatrixUpdate {
     const PathKind path = PathOf(plan_.topology, plan_.strategy, *matrix_);
     for (int rank = 0; rank < World(); ++rank) {
       const RankState& state = ranks_[rank];
-      const int expected = !HasOwner(path) || extents_->IsOwner(rank) ? 1 : 0;
+      const bool everywhere = !HasOwner(path) || StateOnShards(path);
+      const int expected = everywhere || extents_->IsOwner(rank) ? 1 : 0;
       if (state.rule_runs != expected) {
         return absl::InvalidArgumentError(
             absl::StrCat("plan: matrix '", matrix_->name, "' is updated ", state.rule_runs,
@@ -158,6 +164,7 @@ class MatrixUpdate {
       case OpKind::kAllReduce:
       case OpKind::kReduce:
       case OpKind::kReduceScatter:
+        if (op.source == Slot::kNormSquares) return SumSquares(op, members);
         for (int rank : members) {
           const std::int32_t part = Value(ranks_[rank], op.source);
           if (part <= 0) return Fail(rank, "sums what is no gradient");
@@ -182,6 +189,16 @@ class MatrixUpdate {
       RankState& state = ranks_[members[place]];
       Value(state, op.target) = value;
       state.pass[static_cast<int>(op.target)] = op.pass;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SumSquares(const Op& op, const std::vector<int>& members) {
+    if (members.size() != ranks_.size()) return Fail(members[0], "sums squares of some ranks");
+    for (int rank : members) {
+      std::int32_t& squares = Value(ranks_[rank], op.source);
+      if (squares != kPartialSquares) return Fail(rank, "sums what are no squares");
+      squares = kSquares;
     }
     return absl::OkStatus();
   }
@@ -240,6 +257,21 @@ class MatrixUpdate {
         WEFT_RETURN_IF_ERROR(RunRule(rank, RuleKind::kCustom, source));
         return WriteWeight(op, rank);
       case OpKind::kOrthogonalize:
+        if (!refreshes_) return Fail(rank, "runs NS where a row norm is to be taken");
+        if (source != kMomentumDone) return Fail(rank, "does not get a momentum");
+        Value(state, op.target) = kDirectionDone;
+        return absl::OkStatus();
+      case OpKind::kNormSquares:
+        if (source != kMomentumDone) return Fail(rank, "does not get a momentum");
+        Value(state, op.target) = kPartialSquares;
+        return absl::OkStatus();
+      case OpKind::kRowNormBySquares:
+        if (Value(state, Slot::kNormSquares) != kSquares) {
+          return Fail(rank, "does not get the sums of all ranks");
+        }
+        [[fallthrough]];
+      case OpKind::kRowNorm:
+        if (refreshes_) return Fail(rank, "takes a row norm where NS is to run");
         if (source != kMomentumDone) return Fail(rank, "does not get a momentum");
         Value(state, op.target) = kDirectionDone;
         return absl::OkStatus();
@@ -279,6 +311,7 @@ class MatrixUpdate {
   const Plan& plan_;
   std::vector<RankState>& ranks_;
   const PlanMatrix* matrix_ = nullptr;
+  bool refreshes_ = true;
   std::optional<SlotExtents> extents_;
   std::int32_t passes_ = 1;  // in each of which the gradient is reduced
   std::int64_t checked_rows_ = 0;
@@ -295,9 +328,12 @@ absl::Status CheckUpdates(const Plan& plan) {
   std::vector<RankState> ranks(plan.lanes.size());
   MatrixUpdate update(plan, ranks);
   for (std::size_t m = 0; m < ops.size(); ++m) {
-    update.Begin(static_cast<std::int32_t>(m));
-    for (std::int32_t index : ops[m]) WEFT_RETURN_IF_ERROR(update.Visit(index));
-    WEFT_RETURN_IF_ERROR(update.End());
+    for (const bool refreshes : {true, false}) {
+      if (!refreshes && plan.matrices[m].period == 1) continue;
+      update.Begin(static_cast<std::int32_t>(m), refreshes);
+      for (std::int32_t index : ops[m]) WEFT_RETURN_IF_ERROR(update.Visit(index));
+      WEFT_RETURN_IF_ERROR(update.End());
+    }
   }
   return absl::OkStatus();
 }

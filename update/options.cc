@@ -88,6 +88,17 @@ absl::Status Validate(const MuonOptions& options) {
   if (options.scale != Scale::kOriginal && options.scale != Scale::kMatchRmsAdamW) {
     return absl::InvalidArgumentError("scale has a value that names nothing");
   }
+  const PeriodicOptions& periodic = options.periodic;
+  if (periodic.period < 1 || periodic.period > kMostPeriod) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("periodic.period is ", periodic.period, ", not 1 to ", kMostPeriod));
+  }
+  WEFT_RETURN_IF_ERROR(NotNegative("periodic.gamma", periodic.gamma));
+  // Squares of norms relative to eps stay inside fp32's range (op_issuer.cc).
+  if (!(periodic.eps >= 1e-20 && periodic.eps <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("periodic.eps is ", periodic.eps, ", not 1e-20 to 1"));
+  }
   return Validate(options.newton_schulz);
 }
 

@@ -162,6 +162,24 @@ absl::Status CudaMath::RowNorm(Stream& stream, const Matrix& x, bool columns, fl
   return absl::OkStatus();
 }
 
+absl::Status CudaMath::ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols,
+                                     const float* x, float unit, float* squares) {
+  CudaStream& cuda_stream = CudaStream::Of(stream);
+  WEFT_RETURN_IF_ERROR(CheckColumnNorms(rows, cols, {.squares = squares, .unit = unit}));
+  if (cols > 0) Enqueue(cuda_stream, SumColumnSquares{x, rows, cols, unit, squares});
+  return absl::OkStatus();
+}
+
+absl::Status CudaMath::DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols,
+                                     const float* x, const ColumnNorms& norms, float* y) {
+  CudaStream& cuda_stream = CudaStream::Of(stream);
+  WEFT_RETURN_IF_ERROR(CheckColumnNorms(rows, cols, norms));
+  if (rows == 0 || cols == 0) return absl::OkStatus();
+  Enqueue(cuda_stream,
+          DivideByColumnNorms{x, rows, cols, norms.squares, norms.unit, norms.eps, norms.gamma, y});
+  return absl::OkStatus();
+}
+
 absl::Status CudaMath::Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) {
   CudaStream& cuda_stream = CudaStream::Of(stream);
   WEFT_RETURN_IF_ERROR(CheckConvert(x, transpose, y));

@@ -31,6 +31,10 @@ class CudaMath final : public Math {
                          bool clamp_to_floor, const Matrix& x) override;
   absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps, float gamma,
                        const Matrix& y) override;
+  absl::Status ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols, const float* x,
+                             float unit, float* squares) override;
+  absl::Status DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols, const float* x,
+                             const ColumnNorms& norms, float* y) override;
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override;
   absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
                              const Matrix& y) override;

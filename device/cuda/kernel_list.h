@@ -52,7 +52,7 @@ using Kernels = internal::Joined<
     decltype(internal::OfEach<SquareSums>(internal::AllElements{})),
     decltype(internal::OfEachPair<NormalizeRows>(internal::AllElements{})),
     decltype(internal::OfEachPair<NormalizeColumns>(internal::AllElements{})),
-    KernelList<CountStep, NormOfSums, TallyNorms, DecideStep>>::List;
+    KernelList<CountStep, NormOfSums, SumColumnSquares, DivideByColumnNorms, TallyNorms, DecideStep>>::List;
 // clang-format on
 
 }  // namespace weft::device

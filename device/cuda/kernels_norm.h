@@ -9,6 +9,7 @@
 #include "device/cuda/kernels_matrix.h"
 #include "device/half.h"
 #include "device/host_device.h"
+#include "device/step_factors.h"
 
 namespace weft::device {
 
@@ -154,6 +155,78 @@ struct NormalizeColumns {
   void Accesses(std::int64_t, Visit visit) const {
     x.Accesses(visit, false);
     y.Accesses(visit, true);
+  }
+};
+
+// Math::ColumnSquares(): a block per strip of columns, whose threads share each column's rows.
+struct SumColumnSquares {
+  static constexpr std::int64_t kStrip = 32;
+  static constexpr std::int64_t kLanes = kBlockThreads / kStrip;
+  static_assert(kBlockThreads * sizeof(double) <= kBlockSharedBytes);
+
+  const float* x;
+  std::int64_t rows;
+  std::int64_t cols;
+  float unit;
+  float* squares;
+
+  std::int64_t Blocks() const { return PartsOf(cols, kStrip); }
+
+  template <typename Block>
+  WEFT_HD void operator()(Block& block, std::int64_t index) const {
+    const std::int64_t begin = index * kStrip;
+    const std::int64_t width = cols - begin < kStrip ? cols - begin : kStrip;
+    auto* sums = block.template Shared<double>();
+    block.ForEach(kBlockThreads, [&](std::int64_t thread) {
+      const std::int64_t j = thread % kStrip;
+      if (j >= width) return;
+      double sum = 0;
+      for (std::int64_t i = thread / kStrip; i < rows; i += kLanes) {
+        const double value = static_cast<double>(x[i * cols + begin + j]) / unit;
+        sum += value * value;
+      }
+      sums[thread] = sum;
+    });
+    block.ForEach(width, [&](std::int64_t j) {
+      double sum = 0;
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane * kStrip + j];
+      squares[begin + j] = static_cast<float>(sum);
+    });
+  }
+
+  template <typename Visit>
+  void Accesses(std::int64_t, Visit visit) const {
+    VisitVector(visit, x, rows * cols, false);
+    VisitVector(visit, squares, cols, true);
+  }
+};
+
+// Math::DivideColumns(): a block per row.
+struct DivideByColumnNorms {
+  const float* x;
+  std::int64_t rows;
+  std::int64_t cols;
+  const float* squares;
+  float unit;
+  float eps;
+  float gamma;
+  float* y;
+
+  std::int64_t Blocks() const { return rows; }
+
+  template <typename Block>
+  WEFT_HD void operator()(Block& block, std::int64_t index) const {
+    block.ForEach(cols, [&](std::int64_t j) {
+      const double factor = ColumnFactor(squares[j], unit, eps, gamma);
+      y[index * cols + j] = static_cast<float>(x[index * cols + j] * factor);
+    });
+  }
+
+  template <typename Visit>
+  void Accesses(std::int64_t, Visit visit) const {
+    VisitVector(visit, x, rows * cols, false);
+    VisitVector(visit, squares, cols, false);
+    VisitVector(visit, y, rows * cols, true);
   }
 };
 

@@ -105,6 +105,28 @@ absl::Status HostMath::RowNorm(Stream& stream, const Matrix& x, bool columns, fl
   return absl::OkStatus();
 }
 
+absl::Status HostMath::ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols,
+                                     const float* x, float unit, float* squares) {
+  WEFT_RETURN_IF_ERROR(CheckColumnNorms(rows, cols, {.squares = squares, .unit = unit}));
+  if (cols == 0) return absl::OkStatus();
+  stream.Enqueue([=] {
+    ColumnSquaresInto(x, rows, cols, unit, squares);
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status HostMath::DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols,
+                                     const float* x, const ColumnNorms& norms, float* y) {
+  WEFT_RETURN_IF_ERROR(CheckColumnNorms(rows, cols, norms));
+  if (rows == 0 || cols == 0) return absl::OkStatus();
+  stream.Enqueue([=] {
+    DivideColumnsInto(x, rows, cols, norms, y);
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
 absl::Status HostMath::Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) {
   WEFT_RETURN_IF_ERROR(CheckConvert(x, transpose, y));
   if (IsEmpty(x)) return absl::OkStatus();

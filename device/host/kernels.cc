@@ -205,6 +205,40 @@ WEFT_DEFINE_SUMS(F16)
 WEFT_FOR_EACH_PAIR(WEFT_DEFINE_ROW_NORM)
 #undef WEFT_DEFINE_ROW_NORM
 
+WEFT_VECTOR_CLONES void ColumnSquaresClones(const float* x, std::int64_t rows, std::int64_t cols,
+                                            double unit, float* squares) {
+  constexpr std::int64_t kBlock = 256;
+  for (std::int64_t j0 = 0; j0 < cols; j0 += kBlock) {
+    const std::int64_t width = std::min(kBlock, cols - j0);
+    double sums[kBlock] = {};
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < width; ++j) {
+        const double value = x[i * cols + j0 + j] / unit;
+        sums[j] += value * value;
+      }
+    }
+    for (std::int64_t j = 0; j < width; ++j) squares[j0 + j] = static_cast<float>(sums[j]);
+  }
+}
+
+WEFT_VECTOR_CLONES void DivideColumnsClones(const float* x, std::int64_t rows, std::int64_t cols,
+                                            Math::ColumnNorms norms, float* y) {
+  constexpr std::int64_t kBlock = 256;
+  for (std::int64_t j0 = 0; j0 < cols; j0 += kBlock) {
+    const std::int64_t width = std::min(kBlock, cols - j0);
+    double factors[kBlock] = {};
+    for (std::int64_t j = 0; j < width; ++j) {
+      factors[j] = ColumnFactor(norms.squares[j0 + j], norms.unit, norms.eps, norms.gamma);
+    }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < width; ++j) {
+        const std::int64_t at = i * cols + j0 + j;
+        y[at] = static_cast<float>(x[at] * factors[j]);
+      }
+    }
+  }
+}
+
 WEFT_FOR_EACH_PAIR(WEFT_DEFINE_CONVERSIONS)
 #undef WEFT_DEFINE_CONVERSIONS
 
@@ -279,6 +313,16 @@ void RowNormInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64
     const double factor = RowFactor(SumOfSquares(row, 1, cols, x_stride), eps, gamma);
     ScaleIntoClones(row, 1, cols, x_stride, false, factor, y + i * y_stride, y_stride);
   }
+}
+
+void ColumnSquaresInto(const float* x, std::int64_t rows, std::int64_t cols, double unit,
+                       float* squares) {
+  ColumnSquaresClones(x, rows, cols, unit, squares);
+}
+
+void DivideColumnsInto(const float* x, std::int64_t rows, std::int64_t cols,
+                       const Math::ColumnNorms& norms, float* y) {
+  DivideColumnsClones(x, rows, cols, norms, y);
 }
 
 template <typename T>

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/step_factors.h"
+#include "weft/math.h"
 
 namespace weft::device {
 
@@ -18,6 +19,12 @@ double FrobeniusNorm(const T* u, std::int64_t rows, std::int64_t cols, std::int6
 template <typename From, typename To>
 void RowNormInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
                  bool columns, double eps, double gamma, To* y, std::int64_t y_stride);
+
+// Math::ColumnSquares() and Math::DivideColumns().
+void ColumnSquaresInto(const float* x, std::int64_t rows, std::int64_t cols, double unit,
+                       float* squares);
+void DivideColumnsInto(const float* x, std::int64_t rows, std::int64_t cols,
+                       const Math::ColumnNorms& norms, float* y);
 
 // Y = X + Y.
 template <typename T>

@@ -86,6 +86,23 @@ class Math {
   virtual absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps,
                                float gamma, const Matrix& y) = 0;
 
+  // The two halves of RowNorm() of columns whose rows lie on several ranks, which add up `squares`
+  // in between; fp32, dense rows x cols:
+  //   squares[j] = sum over rows of (x[i][j] / unit)^2, and zeros without rows;
+  //   y[i][j] = gamma * x[i][j] / max(unit * sqrt(squares[j]), eps), a column of zeros gives zeros.
+  // Formed in double and rounded once. `unit`, a positive number, keeps squares inside fp32's
+  // range. y may be x.
+  virtual absl::Status ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols,
+                                     const float* x, float unit, float* squares) = 0;
+  struct ColumnNorms {
+    const float* squares = nullptr;
+    float unit = 1;
+    float eps = 0;
+    float gamma = 1;
+  };
+  virtual absl::Status DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols,
+                                     const float* x, const ColumnNorms& norms, float* y) = 0;
+
   // Y = op(X), converting the dtype. Shapes: Y has the shape of op(X).
   virtual absl::Status Convert(Stream& stream, const Matrix& x, bool transpose,
                                const Matrix& y) = 0;

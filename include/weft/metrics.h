@@ -53,6 +53,7 @@ struct MatrixCounters {
   std::string path;      // as planned
   std::string fallback;  // as planned; empty if none
   std::int64_t ns_runs = 0;
+  std::int64_t row_norms = 0;    // periodic: updates of this rank by row norm
   std::int64_t updates = 0;      // times the weight held here was written by a rule
   std::int64_t collectives = 0;  // this rank took part in
   std::int64_t bytes = 0;        // payload of those

@@ -25,6 +25,7 @@ struct Op {
   Lane lane;
   Stage stage;  // the stage of the job that this op works towards
   Trigger trigger;
+  When when = When::kAlways;  // all matrices of the op have one period and phase, if not kAlways
   Slot source = Slot::kNone;
   Slot target = Slot::kNone;
   std::int32_t matrix = -1;  // index into Plan::matrices, the first of the set; -1 for kVerdict
@@ -94,6 +95,13 @@ struct PlanMatrix {
   // Muon: which Newton-Schulz it runs, any number. Matrices with different ones never share a
   // batch.
   std::int32_t ns_run = 0;
+  // Muon: NS runs in the steps t with (t - phase) mod period == 0, a row norm takes its place in
+  // the others. 1: NS in every step. 0 <= phase < period.
+  std::int32_t period = 1;
+  std::int32_t phase = 0;
+  // Of a periodic matrix in shards: how many vectors of `cols` norms its row norm divides by whose
+  // rows lie on several ranks (one of each tall matrix that is stored in it).
+  std::int32_t norm_vectors = 0;
   // Sharded only: rows held by each rank of the world, sum == rows. Empty in a request means
   // DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
@@ -110,6 +118,8 @@ struct PlanMatrix {
   std::int32_t owner = -1;
   std::int32_t bucket = -1;  // index into Plan::sets: the matrices that it travels with
   std::int32_t batch = -1;   // index into Plan::sets: the matrices that NS runs with it
+  std::int32_t norm_set =
+      -1;  // index into Plan::sets: those whose kNormSquares are summed with its
   // The buffer behind each slot. Matrices share one by taking turns, or side by side:
   // BuffersOfRank().
   std::array<std::int32_t, kSlotCount> buffers = {};
@@ -164,6 +174,20 @@ struct Plan {
 std::int64_t SlotRows(const Plan& plan, std::int32_t matrix, Slot slot, int rank);
 // Element type of a slot.
 DType SlotType(const PlanMatrix& matrix, Slot slot);
+
+// Whether NS runs on the matrix in the `step`th step, counted from 0.
+inline bool Refreshes(const PlanMatrix& matrix, std::int64_t step) {
+  return matrix.period == 1 || (step - matrix.phase) % matrix.period == 0;
+}
+// Whether `op` has work to do in the step.
+inline bool RunsIn(const Plan& plan, const Op& op, std::int64_t step) {
+  if (op.when == When::kAlways) return true;
+  return Refreshes(plan.matrices[op.matrix], step) == (op.when == When::kRefresh);
+}
+// After how many steps the work of steps repeats: 1 without periodic matrices. At most
+// kMostCycleSteps where it would be more.
+inline constexpr std::int64_t kMostCycleSteps = 5040;
+std::int64_t CycleOf(const Plan& plan);
 
 // The matrices that an op handles; empty for kVerdict. `op` must outlive the answer.
 absl::Span<const std::int32_t> MatricesOf(const Plan& plan, const Op& op);

@@ -31,6 +31,8 @@ struct TrainerModel {
   // A rank's compute lane has the device before the trainer, as on devices whose streams have
   // priorities. Otherwise each has half while both have work.
   bool updates_first = true;
+  // Periodic matrices: which step is told; all are taken to be like it.
+  std::int64_t step = 0;
 };
 
 // Of one rank, seconds in one step.

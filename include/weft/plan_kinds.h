@@ -71,12 +71,17 @@ enum class OpKind : std::uint8_t {
   kCheckGradient,  // own part of the reduced gradient -> its norm, for the verdict
   kMomentum,       // gradient -> kUpdate, and the momentum state
   kOrthogonalize,  // whole kUpdate -> kDirection
-  kApply,          // kDirection -> kWeight
-  kElementwise,    // gradient -> kWeight, and the rule's state
-  kCustom,         // whole gradient, state and whole weight
-  kCopyRows,       // own rows of one weight slot -> another
-  kAccumulate,     // kPassGradient, added to kReducedGradient
-  kUse,            // the trainer reads kWeight, from ParameterNeeded() to ParameterReleased()
+  // Periodic, between the steps in which NS runs: gamma * row norm of the update,
+  kRowNorm,           // where each norm's rows are whole: update -> direction
+  kNormSquares,       // else the sums of squares over own rows,
+  kRowNormBySquares,  // and with kNormSquares summed over the ranks: own rows of update ->
+                      // direction
+  kApply,             // kDirection -> kWeight
+  kElementwise,       // gradient -> kWeight, and the rule's state
+  kCustom,            // whole gradient, state and whole weight
+  kCopyRows,          // own rows of one weight slot -> another
+  kAccumulate,        // kPassGradient, added to kReducedGradient
+  kUse,               // the trainer reads kWeight, from ParameterNeeded() to ParameterReleased()
 };
 bool IsCollective(OpKind kind);
 inline constexpr int kVerdictValues = 7;
@@ -84,6 +89,10 @@ inline constexpr int kVerdictTail = 2;
 constexpr std::int64_t VerdictFloats(std::size_t matrices, int ranks) {
   return static_cast<std::int64_t>(matrices) * kVerdictValues + kVerdictTail + ranks;
 }
+
+// In which steps an op has work to do: of a periodic matrix, those in which NS runs, or the others.
+// In the rest it keeps its place in the plan's order and does nothing.
+enum class When : std::uint8_t { kAlways, kRefresh, kBetween };
 
 // When an op may be issued, beside its dependencies.
 enum class Trigger : std::uint8_t {
@@ -110,8 +119,10 @@ enum class Slot : std::uint8_t {
   kNodeWeight,       // the node's rows
   kWholeWeight,      // whole weight gathered for a custom rule
   kPackedWeight,     // whole new weight beside those of its bucket, on its way from the owner
+  kNodeUpdate,       // the node's rows of U, fp32, on their way to the owner
+  kNormSquares,      // PlanMatrix::norm_vectors sums of squares per column, fp32
 };
-inline constexpr int kSlotCount = 15;
+inline constexpr int kSlotCount = 17;
 
 std::string_view Name(Layout layout);
 std::string_view Name(GradientKind kind);
@@ -120,6 +131,7 @@ std::string_view Name(Strategy strategy);
 std::string_view Name(Stage stage);
 std::string_view Name(Lane lane);
 std::string_view Name(Trigger trigger);
+std::string_view Name(When when);
 std::string_view Name(OpKind kind);
 std::string_view Name(Slot slot);
 // InvalidArgument names the known ones.

@@ -124,6 +124,10 @@ struct RuntimeOptions {
   // `topology`. Null: the analytic model for `topology`. It tells
   // all ranks the same, or Commit() fails.
   std::shared_ptr<const CostModel> costs;
+  // Periodic matrices of one period refresh in different steps, so that each step has about the
+  // same NS to do; false: all in steps that are multiples of their period. Which step is whose goes
+  // by the registrations alone.
+  bool spread_refreshes = true;
   MissingGradient missing_gradient = MissingGradient::kError;
   NonFinite non_finite = NonFinite::kError;
   // Clips by the norm of all gradients together (means over ranks, a loss scale undone), as

@@ -108,6 +108,18 @@ enum class Scale {
 };
 double ScaleFactor(Scale scale, std::int64_t rows, std::int64_t cols);
 
+// Periodic row-wise Muon (arXiv 2608.20818): NS in one of `period` steps (a refresh), in the others
+//   D = gamma * RowNorm(U),  each row of the orientation with rows <= cols over max(its norm, eps).
+// Scale, momentum and decay are the same in all steps.
+inline constexpr int kMostPeriod = 1000;
+struct PeriodicOptions {
+  int period = 1;  // K, 1 to kMostPeriod; 1: NS in every step. The paper's is 3
+  double gamma = 0.15;
+  double eps = 1e-8;  // 1e-20 to 1
+
+  friend bool operator==(const PeriodicOptions&, const PeriodicOptions&) = default;
+};
+
 // M <- mu M + (1 - mu) G;  U = nesterov ? mu M + (1 - mu) G : M;  D = NS(U);
 // W <- W (1 - lr wd) - lr * scale * D.
 struct MuonOptions {
@@ -117,6 +129,7 @@ struct MuonOptions {
   double weight_decay = 0.0;
   Scale scale = Scale::kOriginal;
   NewtonSchulzOptions newton_schulz;
+  PeriodicOptions periodic;
 };
 
 // torch.optim.AdamW (formula at Math::AdamW).

@@ -33,13 +33,15 @@ class Gather final : public Path {
     if (plan.matrix(m).rule != RuleKind::kMuon) return;
     plan.Compute(OpKind::kMomentum, plan.World(), m, Stage::kOrthogonalized,
                  {OwnGradient(plan.matrix(m)), Slot::kUpdate});
+    if (plan.Periodic(m)) plan.SumNormSquares(m);
   }
 
   void Collect(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
     if (matrix.rule == RuleKind::kMuon) {
       plan.TakeTurn(m, Slot::kWholeUpdate, kEveryRank, plan.buffers_in_turn());
-      plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
+      plan.OnWorld(OpKind::kAllGather, m,
+                   {.stage = Stage::kOrthogonalized, .when = plan.WhenRefreshed(m)},
                    {Slot::kUpdate, Slot::kWholeUpdate});
       return;
     }
@@ -56,10 +58,14 @@ class Gather final : public Path {
     const std::int32_t world = plan.World();
     const double flops = plan.matrix(m).flops;
     if (plan.matrix(m).rule == RuleKind::kMuon) {
+      const When refreshed = plan.WhenRefreshed(m);
       plan.TakeTurn(m, Slot::kDirection, kEveryRank, 1);
-      plan.Compute(OpKind::kOrthogonalize, world, m, Stage::kOrthogonalized,
+      plan.Compute(OpKind::kOrthogonalize, world, m,
+                   {.stage = Stage::kOrthogonalized, .when = refreshed},
                    {Slot::kWholeUpdate, Slot::kDirection}, flops);
-      plan.Compute(OpKind::kApply, world, m, Stage::kApplied, {Slot::kDirection, Slot::kWeight});
+      if (plan.Periodic(m)) plan.RowNormOfShards(m);
+      plan.Compute(OpKind::kApply, world, m, {.stage = Stage::kApplied, .when = refreshed},
+                   {Slot::kDirection, Slot::kWeight});
       return;
     }
     plan.Compute(OpKind::kCustom, world, m, Stage::kApplied,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "scheduler/plan_builder.h"
 
@@ -42,10 +43,14 @@ const Path& ReplicatedPath();
 const Path& GatherPath();
 const Path& OwnerPath();
 const Path& NodeLocalPath();
+const Path& OwnerOfShardsPath();
 const Path& ElementwisePath();
 
 // The name of a rule's work in descriptions.
 inline std::string RuleWork(const PlanMatrix& matrix) {
+  if (matrix.period > 1) {
+    return absl::StrCat("NS every ", matrix.period, " steps, else row norm");
+  }
   return matrix.rule == RuleKind::kMuon     ? "NS"
          : matrix.rule == RuleKind::kCustom ? "custom rule"
                                             : "element-wise";

@@ -51,7 +51,8 @@ void AddCollective(const Plan& plan, const Op& op, std::int32_t m, int rank, int
   if (travel.size() == 1) {
     counters.bytes += PayloadBytes(plan, op, rank) * times;
   } else {
-    counters.bytes += matrix.rows * matrix.cols * static_cast<std::int64_t>(sizeof(float)) * last;
+    const std::int64_t rows = op.source == Slot::kNormSquares ? matrix.norm_vectors : matrix.rows;
+    counters.bytes += rows * matrix.cols * static_cast<std::int64_t>(sizeof(float)) * last;
   }
 }
 
@@ -63,11 +64,20 @@ MatrixCounters ExpectedCounters(const Trial& trial, const Plan& plan, std::int32
   // The direction of a matrix in shards travels, and each rank applies its rows.
   const bool applies = matrix.rule == RuleKind::kMuon && matrix.layout == Layout::kSharded;
   MatrixCounters counters;
-  counters.ns_runs = matrix.rule == RuleKind::kMuon && runs_rule ? trial.steps : 0;
+  const bool takes_norms = matrix.rule == RuleKind::kMuon && runs_rule;
+  const bool runs_ns =
+      takes_norms && (!testing::StateOnShards(plan, matrix) || matrix.owner == rank);
+  for (int step = 0; step < trial.steps; ++step) {
+    const bool refresh = (step + matrix.period - matrix.phase) % matrix.period == 0;
+    counters.ns_runs += refresh && runs_ns;
+    counters.row_norms += !refresh && takes_norms;
+  }
   counters.updates = runs_rule || applies ? trial.steps : 0;
   for (const auto& lane : plan.lanes[rank]) {
     for (std::int32_t index : lane) {
-      AddCollective(plan, plan.ops[index], m, rank, trial.steps, counters);
+      int times = 0;
+      for (int step = 0; step < trial.steps; ++step) times += RunsIn(plan, plan.ops[index], step);
+      AddCollective(plan, plan.ops[index], m, rank, times, counters);
     }
   }
   counters.last_gradient_step = trial.steps - 1;
@@ -97,6 +107,7 @@ std::string Compare(const MatrixCounters& counted, const MatrixCounters& expecte
     text << " " << name << " " << is << " instead of " << meant << ";";
   };
   compare("ns_runs", &MatrixCounters::ns_runs);
+  compare("row_norms", &MatrixCounters::row_norms);
   compare("updates", &MatrixCounters::updates);
   compare("collectives", &MatrixCounters::collectives);
   compare("bytes", &MatrixCounters::bytes);

@@ -4,6 +4,7 @@
 
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,7 @@ struct Trial {
   std::vector<ModelMatrix> matrices;
   std::vector<RuleKind> rules;
   std::vector<int> layers;
+  std::vector<int> periods;  // of the matrices with rule Muon
   MuonOptions muon;
   AdamWOptions adamw;
   RuntimeOptions options;
@@ -58,6 +60,7 @@ inline Trial DrawTrial(const ProcessGrid& grid, DrawLimits limits = {}) {
         {{matrix.rows, matrix.cols}, matrix.layout, matrix.gradient, matrix.shard_rows});
     trial.rules.push_back(matrix.rule);
     trial.layers.push_back(matrix.layer);
+    trial.periods.push_back(matrix.period);
   }
   trial.muon.momentum = 0.9;
   trial.muon.nesterov = *rc::gen::arbitrary<bool>();
@@ -80,6 +83,8 @@ inline Trial DrawTrial(const ProcessGrid& grid, DrawLimits limits = {}) {
                               ? CostsWithForms(request.topology, request.forms)
                               : CostsWithPairs(request.topology);
   }
+  trial.muon.periodic.gamma = *rc::gen::element(0.15, 1.0);
+  trial.options.spread_refreshes = *rc::gen::arbitrary<bool>();
   trial.steps = *Evenly(1, 4);
   trial.seed = *rc::gen::arbitrary<std::uint64_t>();
   return trial;
@@ -130,6 +135,9 @@ inline std::vector<MatrixSpec> SpecsOf(const Trial& trial, RankModel& model) {
   for (std::size_t m = 0; m < model.size(); ++m) {
     specs.push_back(model.Spec(m, RuleOf(trial, trial.rules[m])));
     specs.back().layer = trial.layers[m];
+    if (auto* muon = std::get_if<MuonOptions>(&specs.back().rule)) {
+      muon->periodic.period = trial.periods[m];
+    }
   }
   return specs;
 }
@@ -137,8 +145,21 @@ inline std::vector<MatrixSpec> SpecsOf(const Trial& trial, RankModel& model) {
 // Whole weights by matrix.
 using Weights = std::vector<std::vector<double>>;
 
+// By matrix: the first step in which NS runs on it.
+inline std::vector<int> PhasesOf(const Trial& trial) {
+  std::vector<int> phases(trial.matrices.size());
+  const bool periodic = std::any_of(trial.periods.begin(), trial.periods.end(),
+                                    [](int period) { return period > 1; });
+  if (!trial.options.spread_refreshes || !periodic) return phases;
+  RankModel model(trial.matrices, 0, trial.world(), trial.seed);
+  const Plan plan = *PlanFor(SpecsOf(trial, model), trial.options);
+  for (std::size_t m = 0; m < phases.size(); ++m) phases[m] = plan.matrices[m].phase;
+  return phases;
+}
+
 // Before each step and in the end.
 inline std::vector<Weights> Expected(const Trial& trial) {
+  const std::vector<int> phases = PhasesOf(trial);
   const RankModel model(trial.matrices, 0, trial.world(), trial.seed);
   reference::MuonSettings muon;
   muon.momentum = trial.muon.momentum;
@@ -146,6 +167,7 @@ inline std::vector<Weights> Expected(const Trial& trial) {
   muon.weight_decay = trial.muon.weight_decay;
   muon.match_rms_adamw = trial.muon.scale == Scale::kMatchRmsAdamW;
   muon.iterations.assign(5, {3.4445, -4.7750, 2.0315});
+  muon.gamma = trial.muon.periodic.gamma;
   reference::AdamWSettings adamw;
   adamw.eps = trial.adamw.eps;
   std::vector<Weights> history(trial.steps + 1);
@@ -161,6 +183,7 @@ inline std::vector<Weights> Expected(const Trial& trial) {
         for (std::size_t i = 0; i < mean.size(); ++i) gradient[i] += mean[i];
       }
       muon.lr = adamw.lr = Trial::Rate(step);
+      muon.row_norm = (step + trial.periods[m] - phases[m]) % trial.periods[m] != 0;
       switch (trial.rules[m]) {
         case RuleKind::kMuon:
           reference::MuonStep(muon, model.shape(m).rows, model.shape(m).cols, gradient, state,

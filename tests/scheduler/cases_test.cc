@@ -128,7 +128,7 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
       return mine.count(kind) == 1 ? mine.at(kind) : -1;
     };
     for (Lane lane : {Lane::kIntra, Lane::kInter}) {
-      std::map<std::int32_t, int> publications, fetches;
+      std::map<std::int32_t, int> publications, gathers, fetches;
       std::map<std::pair<std::int32_t, std::int32_t>, int> reductions;  // by matrix and pass
       for (std::int32_t index : lanes[static_cast<int>(lane)]) {
         const Op& op = plan.ops[index];
@@ -143,15 +143,23 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
           }
           if (op.stage == Stage::kReduced) {
             ++reductions[{m, op.pass}];
-          } else {
+          } else if (op.when == When::kRefresh && op.kind == OpKind::kGather) {
+            ++gathers[m];
+          } else if (op.when != When::kBetween) {
             ++publications[m];
           }
           const std::int32_t momentum = place(m, OpKind::kMomentum);
           const std::int32_t ns = place(m, OpKind::kOrthogonalize);
           const std::int32_t apply = place(m, OpKind::kApply);
           if (ns >= 0 && momentum < index && index < ns) {
-            RC_ASSERT(plan.matrices[m].owner < 0);
-            RC_ASSERT(op.kind == OpKind::kAllGather && op.source == Slot::kUpdate);
+            // Updates of shards are gathered, or norms of them summed.
+            const bool update = op.source == Slot::kUpdate || op.source == Slot::kNodeUpdate;
+            const OpKind way = plan.matrices[m].owner < 0 ? OpKind::kAllGather : OpKind::kGather;
+            const bool brings = update && op.kind == way;
+            const bool sums = op.source == Slot::kNormSquares && op.kind == OpKind::kAllReduce;
+            RC_ASSERT(brings || sums);
+            if (sums) RC_ASSERT(op.when == When::kBetween);
+            if (op.kind == OpKind::kGather) RC_ASSERT(op.when == When::kRefresh);
           }
           if (ns >= 0 && ns < index && index < apply) {
             RC_ASSERT(op.kind == OpKind::kScatter && plan.matrices[m].owner >= 0);
@@ -165,6 +173,7 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
       }
       for (const auto& [matrix, count] : reductions) RC_ASSERT(count == 1);
       for (const auto& [matrix, count] : publications) RC_ASSERT(count == 1);
+      for (const auto& [matrix, count] : gathers) RC_ASSERT(count == 1);
     }
   }
 }

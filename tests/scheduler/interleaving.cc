@@ -197,9 +197,10 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
   Meeting alone;
   alone.arrived = lane.phase != Phase::kWaiting;
   alone.read = lane.has_read;
+  const bool meets = Meets(op) && Works(runs[0]);
   Meeting& meeting =
-      Meets(op) ? meetings_[first_meeting_[index] + part_of_[op.group][rank]][step % 2] : alone;
-  const std::size_t members = Meets(op) ? Members(op, rank).size() : 1;
+      meets ? meetings_[first_meeting_[index] + part_of_[op.group][rank]][step % 2] : alone;
+  const std::size_t members = meets ? Members(op, rank).size() : 1;
   switch (lane.phase) {
     case Phase::kWaiting:
       for (const OpRun& run : runs) {
@@ -207,7 +208,9 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
       }
       lane.phase = Phase::kArrived;
       ++meeting.arrived;
-      for (const OpRun& run : runs) OnStart(run);
+      for (const OpRun& run : runs) {
+        if (Works(run)) OnStart(run);
+      }
       // Memory may be read from here on, or as late as when all have come.
       if (draws_.Below(2) == 0) Read(runs, lane, meeting);
       if (meeting.arrived == members) WakeMembers(runs[0]);
@@ -234,7 +237,7 @@ bool Interleaving::MoveLane(int rank, int lane_index) {
 
 void Interleaving::Finish(const OpRun& run) {
   Rank& self = ranks_[run.rank];
-  OnFinish(run);
+  if (Works(run)) OnFinish(run);
   ++self.ops_done[run.index];
   if (!Reads(run.op, run.rank) || run.op.source != Slot::kGradient) return;
   for (std::int32_t m : Matrices(run.op)) ++self.uses_done[m];
@@ -267,7 +270,9 @@ bool Interleaving::MayStart(const Rank& self, int rank, std::int32_t index, int 
 void Interleaving::Read(const std::vector<OpRun>& runs, Lane& lane, Meeting& meeting) {
   if (lane.has_read) return;
   lane.has_read = true;
-  for (const OpRun& run : runs) OnRead(run);
+  for (const OpRun& run : runs) {
+    if (Works(run)) OnRead(run);
+  }
   if (++meeting.read == Members(runs[0].op, runs[0].rank).size()) WakeMembers(runs[0]);
 }
 

@@ -57,6 +57,9 @@ class Interleaving {
   // The trainer, which also asks for the uses of its passes in their order, hands over the gradient
   // of a pass of the open step.
   virtual void OnSubmit(int rank, std::int32_t matrix, int step, int pass) = 0;
+  // Whether the op has work to do in its step; else it keeps its place in its lane, and nobody
+  // waits for its other members.
+  virtual bool Works(const OpRun&) const { return true; }
   // An op is under way on this rank. A collective's other members may not have come yet.
   virtual void OnStart(const OpRun&) {}
   // It reads what it reads, and overwrites what it writes. Once, some time between start and end;

@@ -88,7 +88,7 @@ class Replay : public Interleaving {
 
   // Of what an op reads and of what it writes, on one rank.
   struct Versions {
-    std::int8_t source = 0, target = 0;
+    std::int8_t source = 0, target = 0, squares = 0;
   };
 
   struct Range {
@@ -112,10 +112,14 @@ class Replay : public Interleaving {
   template <typename Visit>
   void ForEachTouch(const Op& op, int rank, const Visit& visit) const {
     const bool in_place = op.kind == OpKind::kAccumulate || op.kind == OpKind::kApply ||
-                          op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
+                          op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom ||
+                          (op.kind == OpKind::kAllReduce && op.source == op.target);
     for (std::int32_t m : Matrices(op)) {
       if (Reads(op, rank) && InBuffer(m, op.source, rank)) {
         visit(m, op.source, true, &Versions::source);
+      }
+      if (op.kind == OpKind::kRowNormBySquares) {
+        visit(m, Slot::kNormSquares, true, &Versions::squares);
       }
       if (Writes(op, rank) && InBuffer(m, op.target, rank)) {
         visit(m, op.target, in_place, &Versions::target);
@@ -132,6 +136,9 @@ class Replay : public Interleaving {
     const bool reads = Reads(op, run.rank) && !(writes && op.source == op.target);
     for (std::int32_t m : Matrices(op)) {
       if (reads && !IsNothing(run.rank, m, op.source)) visit(m, op.source, false);
+      if (op.kind == OpKind::kRowNormBySquares && !IsNothing(run.rank, m, Slot::kNormSquares)) {
+        visit(m, Slot::kNormSquares, false);
+      }
       if (writes && !IsNothing(run.rank, m, op.target)) visit(m, op.target, true);
     }
   }
@@ -202,6 +209,9 @@ class Replay : public Interleaving {
         case OpKind::kAllGather:
           rows = 0;
           for (int member : Members(op, rank)) rows += source(member);
+          break;
+        case OpKind::kNormSquares:
+          rows = matrix.norm_vectors;
           break;
         case OpKind::kCustom:  // works on whole weights that have been gathered
           rows = matrix.rows;
@@ -305,7 +315,8 @@ class Replay : public Interleaving {
   static std::int64_t Width(const PlanMatrix& matrix, Slot slot) {
     const bool fp32 = slot == Slot::kUpdate || slot == Slot::kWholeUpdate ||
                       slot == Slot::kDirection || slot == Slot::kNodeDirection ||
-                      slot == Slot::kShardDirection;
+                      slot == Slot::kShardDirection || slot == Slot::kNodeUpdate ||
+                      slot == Slot::kNormSquares;
     return fp32 || matrix.dtype == DType::kF32 ? 4 : 2;
   }
 

@@ -116,7 +116,11 @@ RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnersOrByEveryRank, ()) {
       const int here = RunsRule(plan, matrix, static_cast<int>(rank)) ? 1 : 0;
       const auto count = [&](OpKind kind) { return runs[{static_cast<int>(m), kind}]; };
       RC_ASSERT(count(OpKind::kMomentum) == (matrix.rule == RuleKind::kMuon ? here : 0));
-      RC_ASSERT(count(OpKind::kOrthogonalize) == (matrix.rule == RuleKind::kMuon ? here : 0));
+      const bool at_owner = StateOnShards(plan, matrix);  // and nowhere else
+      const int ns_here = at_owner ? matrix.owner == static_cast<int>(rank) : here;
+      RC_ASSERT(count(OpKind::kOrthogonalize) == (matrix.rule == RuleKind::kMuon ? ns_here : 0));
+      RC_ASSERT(count(OpKind::kRowNorm) + count(OpKind::kRowNormBySquares) ==
+                (matrix.period > 1 ? here : 0));
       RC_ASSERT(count(OpKind::kCustom) == (matrix.rule == RuleKind::kCustom ? here : 0));
       RC_ASSERT(count(OpKind::kElementwise) == (elementwise ? here : 0));
     }
@@ -126,7 +130,8 @@ RC_GTEST_PROP(PlanLaw, EveryMatrixIsUpdatedOnceByItsOwnersOrByEveryRank, ()) {
 RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, ()) {
   const Plan plan = Build(DrawRequest({}));
   for (const auto& lanes : plan.lanes) {
-    std::map<std::pair<int, int>, int> before, after;  // by matrix and pass
+    // By matrix, and its pass or -1 for what is gathered and the sums of a periodic one.
+    std::map<std::pair<int, int>, int> before, after;
     for (const auto& lane : lanes) {
       for (int index : lane) {
         const Op& op = plan.ops[index];
@@ -134,7 +139,12 @@ RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, 
         for (int m : MatricesOf(plan, op)) {
           if (plan.matrices[m].rule == RuleKind::kCustom) continue;
           if (op.trigger == Trigger::kNeeded) continue;  // one for each pass
-          ++(op.stage <= Stage::kOrthogonalized ? before : after)[{m, op.pass}];
+          if (op.when == When::kBetween) {
+            RC_ASSERT(op.source == Slot::kNormSquares);
+            continue;
+          }
+          const int pass = op.when == When::kAlways ? op.pass : -1;
+          ++(op.stage <= Stage::kOrthogonalized ? before : after)[{m, pass}];
         }
       }
     }
@@ -200,6 +210,7 @@ std::set<std::pair<int, Slot>> TouchedSlots(const Plan& plan, int rank) {
       const bool all_receive = op.kind != OpKind::kReduce && op.kind != OpKind::kGather;
       for (int m : MatricesOf(plan, op)) {
         if (sends_all || root) touched.insert({m, op.source});
+        if (op.kind == OpKind::kRowNormBySquares) touched.insert({m, Slot::kNormSquares});
         if (op.target == Slot::kNone) continue;
         if (all_receive || root) touched.insert({m, op.target});
       }
@@ -225,7 +236,8 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
         const bool may_be_empty =
             matrix.rows == 0 ||
             (sharded && (matrix.shard_rows[rank] == 0 || slot == Slot::kNodeGradient ||
-                         slot == Slot::kNodeDirection || slot == Slot::kNodeWeight));
+                         slot == Slot::kNodeDirection || slot == Slot::kNodeWeight ||
+                         slot == Slot::kNodeUpdate));
         if (touched.count({m, slot}) == 1 && !may_be_empty) RC_ASSERT(rows > 0);
         if (slot == Slot::kWeight) {
           RC_ASSERT(rows == (sharded ? matrix.shard_rows[rank] : matrix.rows));
@@ -233,7 +245,9 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
         const bool fetched = matrix.layout == Layout::kOwned && matrix.owner != rank;
         if (slot != Slot::kWeight || fetched) {
           const bool batched = slot == Slot::kUpdate || slot == Slot::kDirection;
-          const int set = batched ? matrix.batch : matrix.bucket;
+          const int set = slot == Slot::kNormSquares ? matrix.norm_set
+                          : batched                  ? matrix.batch
+                                                     : matrix.bucket;
           needed[matrix.buffers[s]][set >= 0 ? set : -1 - m] +=
               rows * matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));
         }

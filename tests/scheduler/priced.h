@@ -43,7 +43,8 @@ inline Topology DrawLinks(const ProcessGrid& grid) {
 }
 
 inline bool Meets(const Plan& plan, const Op& op) {
-  return op.kind <= OpKind::kVerdict && plan.groups[op.group].parts[0].size() > 1;
+  return RunsIn(plan, op, 0) && op.kind <= OpKind::kVerdict &&
+         plan.groups[op.group].parts[0].size() > 1;
 }
 
 inline GroupClass ClassOf(const Plan& plan, const Op& op) {
@@ -75,6 +76,9 @@ inline double TrafficBytes(const Plan& plan, const Op& op, int rank) {
     const auto all = [&](Slot slot, double each) {
       return static_cast<double>(SlotRows(plan, m, slot, rank) * matrix.cols) * each;
     };
+    if (op.kind == OpKind::kRowNorm) bytes += all(op.target, 12);
+    if (op.kind == OpKind::kRowNormBySquares) bytes += all(op.target, 8);
+    if (op.kind == OpKind::kNormSquares) bytes += all(op.source, 4);
     if (op.kind == OpKind::kMomentum) bytes += all(op.target, stored + 12);
     if (op.kind == OpKind::kApply) bytes += all(op.target, 2 * stored + 4);
     if (op.kind == OpKind::kElementwise) {
@@ -90,6 +94,7 @@ inline double TrafficBytes(const Plan& plan, const Op& op, int rank) {
 // Of an op on one of its ranks; the first of a pair stands for both.
 inline double Alone(const Plan& plan, const CostModel& model, std::int32_t id, int rank) {
   const Op& op = plan.ops[id];
+  if (!RunsIn(plan, op, 0)) return 0;
   if (Meets(plan, op)) {
     if (!op.with_next) {
       return CollectiveAlone(plan, model, op, plan.groups[op.group].PartOf(rank));

@@ -115,10 +115,16 @@ inline bool GetsOwner(const PlanRequest& request, const PlanMatrix& matrix) {
          (request.strategy == Strategy::kNodeLocal && (grid.ranks_per_node > 1 || grid.nodes == 1));
 }
 
+// Periodic matrices in shards under strategy owner: the owner runs NS and nothing else.
+inline bool StateOnShards(const Plan& plan, const PlanMatrix& matrix) {
+  return plan.strategy == Strategy::kOwner && matrix.layout == Layout::kSharded &&
+         matrix.period > 1 && !matrix.pass_through && plan.topology.grid.size() > 1;
+}
+
 // Whether a rank runs the rule of a matrix.
 inline bool RunsRule(const Plan& plan, const PlanMatrix& matrix, int rank) {
   const ProcessGrid& grid = plan.topology.grid;
-  if (matrix.owner < 0 || matrix.owner == rank) return true;
+  if (matrix.owner < 0 || matrix.owner == rank || StateOnShards(plan, matrix)) return true;
   return plan.strategy == Strategy::kNodeLocal &&
          grid.local_of(rank) == grid.local_of(matrix.owner);
 }
@@ -227,6 +233,11 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
     matrix.layer = *Evenly(0, 3) + i / 4;
     if (layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
       matrix.shard_rows = DrawShards(matrix.rows, grid.size());
+    }
+    if (rule == RuleKind::kMuon && *Evenly(0, 3) == 0) {
+      matrix.period = *rc::gen::element(2, 3, 5);
+      matrix.phase = *Evenly(0, matrix.period);
+      matrix.norm_vectors = layout == Layout::kSharded && rows > cols;
     }
     matrix.pass_through = strategy == Strategy::kOwner && GetsOwner(request, matrix) &&
                           layout != Layout::kOwned && *Evenly(0, 4) == 0;

@@ -54,6 +54,22 @@ Rows Orthogonalize(const Rows& update) {
   return direction;
 }
 
+// One for each vector of norms: to be added up over rows and ranks.
+Rows NormSquares(const Rows& update, std::int64_t vectors) {
+  Rows squares(vectors);
+  for (std::int64_t v = 0; v < vectors; ++v) {
+    for (Symbol row : update) squares[v] += Hash({12, row, Symbol(v)});
+  }
+  return squares;
+}
+
+Rows RowNorm(const Rows& update, const Rows& squares) {
+  const Symbol norms = HashAll(squares);
+  Rows direction;
+  for (Symbol row : update) direction.push_back(Hash({13, row, norms}));
+  return direction;
+}
+
 Rows Apply(const Rows& direction, const Rows& weight) {
   Rows result;
   for (std::size_t i = 0; i < weight.size(); ++i) {
@@ -99,9 +115,14 @@ Rows Expected(const Plan& plan, int m, int passes, int steps) {
       }
     }
     switch (matrix.rule) {
-      case RuleKind::kMuon:
-        weight = Apply(Orthogonalize(Momentum(gradient, state)), weight);
+      case RuleKind::kMuon: {
+        const Rows update = Momentum(gradient, state);
+        const bool refresh = (step + matrix.period - matrix.phase) % matrix.period == 0;
+        weight = Apply(refresh ? Orthogonalize(update)
+                               : RowNorm(update, NormSquares(update, matrix.norm_vectors)),
+                       weight);
         break;
+      }
       case RuleKind::kElementwise:
         weight = Elementwise(gradient, state, weight);
         break;
@@ -167,6 +188,13 @@ class Simulator : public Interleaving {
            (Writes(op, rank) && op.target == Slot::kWeight && op.trigger != Trigger::kNeeded);
   }
 
+  bool Works(const OpRun& run) const override {
+    if (run.op.when == When::kAlways) return true;
+    const PlanMatrix& matrix = plan().matrices[run.op.matrix];
+    const bool refresh = (run.step + matrix.period - matrix.phase) % matrix.period == 0;
+    return refresh == (run.op.when == When::kRefresh);
+  }
+
   void OnSubmit(int rank, std::int32_t m, int step, int pass) override {
     const PlanMatrix& matrix = plan().matrices[m];
     const bool local = matrix.gradient == GradientKind::kLocal;
@@ -207,8 +235,9 @@ class Simulator : public Interleaving {
     }
     if (op.piece + 1 < op.pieces) {
       // Of an op in pieces the last stands for all; until then what they write is unfinished.
+      const bool in_place = op.kind == OpKind::kAllReduce && op.source == op.target;
       for (std::int32_t m : Matrices(op)) {
-        if (Writes(op, rank)) At(rank, m, op.target) = Garbage();
+        if (Writes(op, rank) && !in_place) At(rank, m, op.target) = Garbage();
       }
       return;
     }
@@ -218,6 +247,9 @@ class Simulator : public Interleaving {
     for (std::int32_t m : Matrices(op)) {
       sent.push_back(Reads(op, rank) ? At(rank, m, op.source) : Rows());
       if (updates) before_[{rank, m}] = At(rank, m, op.target);
+      if (op.kind == OpKind::kRowNormBySquares) {
+        before_[{rank, m}] = At(rank, m, Slot::kNormSquares);
+      }
     }
     if (!Writes(op, rank)) return;
     for (std::int32_t m : Matrices(op)) {
@@ -233,6 +265,7 @@ class Simulator : public Interleaving {
     const auto place = static_cast<std::size_t>(slot);
     const std::vector<PlanMatrix>& matrices = plan().matrices;
     const auto set = [&](std::int32_t matrix) {
+      if (slot == Slot::kNormSquares) return matrices[matrix].norm_set;
       const bool batched = slot == Slot::kUpdate || slot == Slot::kDirection;
       return batched ? matrices[matrix].batch : matrices[matrix].bucket;
     };
@@ -413,6 +446,15 @@ class Simulator : public Interleaving {
           Report(run, "does not see the whole matrix");
         }
         return Orthogonalize(source);
+      case OpKind::kNormSquares:
+        return NormSquares(source, matrix.norm_vectors);
+      case OpKind::kRowNormBySquares:
+        return RowNorm(source, before_[{rank, m}]);
+      case OpKind::kRowNorm:
+        if (matrix.norm_vectors > 0 && static_cast<std::int64_t>(source.size()) != matrix.rows) {
+          Report(run, "takes norms of rows of which it has a part");
+        }
+        return RowNorm(source, NormSquares(source, matrix.norm_vectors));
       case OpKind::kApply: {
         const Rows& weight = before_[{rank, m}];
         const Rows mine = own_rows || !shard

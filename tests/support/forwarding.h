@@ -29,6 +29,14 @@ class ForwardingMath : public Math {
                        const Matrix& y) override {
     return inner_.RowNorm(stream, x, columns, eps, gamma, y);
   }
+  absl::Status ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols, const float* x,
+                             float unit, float* squares) override {
+    return inner_.ColumnSquares(stream, rows, cols, x, unit, squares);
+  }
+  absl::Status DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols, const float* x,
+                             const ColumnNorms& norms, float* y) override {
+    return inner_.DivideColumns(stream, rows, cols, x, norms, y);
+  }
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override {
     return inner_.Convert(stream, x, transpose, y);
   }

@@ -42,6 +42,20 @@ std::vector<double> Orthogonalize(const MuonSettings& settings, const std::vecto
   return tall ? Transpose(x, m, n) : x;
 }
 
+std::vector<double> RowNorm(const MuonSettings& settings, const std::vector<double>& u,
+                            std::int64_t rows, std::int64_t cols) {
+  const bool tall = rows > cols;
+  const std::int64_t m = std::min(rows, cols);
+  const std::int64_t n = std::max(rows, cols);
+  std::vector<double> x = tall ? Transpose(u, rows, cols) : u;
+  for (std::int64_t i = 0; i < m; ++i) {
+    const std::vector<double> row(x.begin() + i * n, x.begin() + (i + 1) * n);
+    const double divisor = std::max(FrobeniusNorm(row), settings.eps);
+    for (std::int64_t j = 0; j < n; ++j) x[i * n + j] *= settings.gamma / divisor;
+  }
+  return tall ? Transpose(x, m, n) : x;
+}
+
 void MuonStep(const MuonSettings& settings, std::int64_t rows, std::int64_t cols,
               const std::vector<double>& gradient, std::vector<double>& momentum,
               std::vector<double>& weight, int threads) {
@@ -51,7 +65,9 @@ void MuonStep(const MuonSettings& settings, std::int64_t rows, std::int64_t cols
     momentum[i] = mu * momentum[i] + (1 - mu) * gradient[i];
     u[i] = settings.nesterov ? mu * momentum[i] + (1 - mu) * gradient[i] : momentum[i];
   }
-  const std::vector<double> direction = Orthogonalize(settings, u, rows, cols, threads);
+  const std::vector<double> direction = settings.row_norm
+                                            ? RowNorm(settings, u, rows, cols)
+                                            : Orthogonalize(settings, u, rows, cols, threads);
   const double r = static_cast<double>(rows);
   const double c = static_cast<double>(cols);
   const double scale =

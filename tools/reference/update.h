@@ -23,6 +23,11 @@ struct MuonSettings {
   // A norm below the floor gives a zero direction; with clamp the divisor is max(norm, floor).
   double norm_floor = 1e-30;
   bool clamp = false;
+  // The row norm takes the place of NS: gamma * rows of the orientation with rows <= cols, each
+  // over max(its norm, eps).
+  bool row_norm = false;
+  double gamma = 0.15;
+  double eps = 1e-8;
 };
 
 struct AdamWSettings {
@@ -37,6 +42,10 @@ struct AdamWSettings {
 // A = X X^T; X <- a X + (b A + c A^2) X.
 std::vector<double> Orthogonalize(const MuonSettings& settings, const std::vector<double>& u,
                                   std::int64_t rows, std::int64_t cols, int threads = 1);
+
+// The direction between refreshes of periodic Muon.
+std::vector<double> RowNorm(const MuonSettings& settings, const std::vector<double>& u,
+                            std::int64_t rows, std::int64_t cols);
 
 // One step; `momentum` and `weight` are updated in place.
 void MuonStep(const MuonSettings& settings, std::int64_t rows, std::int64_t cols,

@@ -1,0 +1,71 @@
+// Periodic matrices in shards under strategy owner: every rank keeps the momentum of its rows, and
+// between refreshes a row norm needs at most a vector of the others. A refresh gathers the update
+// on one rank, which runs NS, and scatters the direction: NS runs once in the world.
+#include "absl/strings/str_cat.h"
+#include "scheduler/strategies/path.h"
+
+namespace weft::scheduler {
+namespace {
+
+Slot OwnGradient(const PlanMatrix& matrix) {
+  return matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
+}
+
+class OwnerOfShards final : public Path {
+ public:
+  std::string Describe(const PlanMatrix& matrix) const override {
+    return absl::StrCat("shards with owner ", matrix.owner, ": ",
+                        matrix.gradient == GradientKind::kLocal ? "reduce-scatter, " : "",
+                        "gather, ", RuleWork(matrix), ", scatter");
+  }
+
+  void Reduce(PlanBuilder& plan, std::int32_t m) const override {
+    if (plan.matrix(m).gradient != GradientKind::kLocal) return;
+    plan.OnWorld(OpKind::kReduceScatter, m, {Stage::kReduced, Trigger::kSubmitted},
+                 {Slot::kGradient, plan.ReducedInto(m)});
+  }
+
+  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
+    return {plan.World(), OwnGradient(plan.matrix(m))};
+  }
+
+  void Prepare(PlanBuilder& plan, std::int32_t m) const override {
+    plan.Compute(OpKind::kMomentum, plan.World(), m, Stage::kOrthogonalized,
+                 {OwnGradient(plan.matrix(m)), Slot::kUpdate});
+    plan.SumNormSquares(m);
+  }
+
+  void Collect(PlanBuilder& plan, std::int32_t m) const override {
+    plan.TakeTurn(m, Slot::kWholeUpdate, plan.matrix(m).owner, plan.buffers_in_turn());
+    plan.ToOwner(OpKind::kGather, m, {.stage = Stage::kOrthogonalized, .when = When::kRefresh},
+                 Slot::kUpdate, Slot::kNodeUpdate, Slot::kWholeUpdate);
+  }
+
+  void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
+    const std::int32_t m = unit[0];
+    plan.Compute(OpKind::kOrthogonalize, plan.Rank(plan.matrix(m).owner), m,
+                 {.stage = Stage::kOrthogonalized, .when = When::kRefresh},
+                 {Slot::kWholeUpdate, Slot::kDirection}, plan.matrix(m).flops);
+    plan.RowNormOfShards(m);
+  }
+
+  void Publish(PlanBuilder& plan, std::int32_t m) const override {
+    plan.FromOwner(OpKind::kScatter, m, Stage::kPublished, Stage::kPublished, Slot::kDirection,
+                   Slot::kNodeDirection, Slot::kShardDirection, When::kRefresh);
+  }
+
+  void Deliver(PlanBuilder& plan, std::int32_t m) const override {
+    plan.Compute(OpKind::kApply, plan.World(), m,
+                 {.stage = Stage::kDelivered, .when = When::kRefresh},
+                 {Slot::kShardDirection, Slot::kWeight});
+  }
+};
+
+}  // namespace
+
+const Path& OwnerOfShardsPath() {
+  static const OwnerOfShards path;
+  return path;
+}
+
+}  // namespace weft::scheduler
