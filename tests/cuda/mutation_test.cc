@@ -109,8 +109,10 @@ struct Program {
   }
 
   // What ends with a step, or with a stage of its jobs, may be waited for in the next one alone.
+  // One more for each of a cycle: an op has no work in some of its steps.
   int Steps() const {
-    return scenario.last_use == LastUse::kReleased && !scenario.reuses_gradients ? 2 : 3;
+    const bool released = scenario.last_use == LastUse::kReleased && !scenario.reuses_gradients;
+    return (released ? 1 : 2) + scenario.period;
   }
 
   PlanLimits Limits() const {
@@ -164,9 +166,14 @@ struct Program {
     testing::FakeWorld().prepare = [&] {
       // What is not waited for comes as late as it can.
       if (++runs % 3 != 0) fakes::RunLast(place.device, Awaited(place, index));
+      // And that of the cycle's other steps.
+      const std::int64_t count = CountOf(place);
       fakes::DropWaits(place.device, place.stream,
-                       [left_out = static_cast<std::int64_t>(first.at(place).size()) +
-                                   index](std::int64_t wait) { return wait == left_out; });
+                       [=, left_out = static_cast<std::int64_t>(first.at(place).size()) + index,
+                        end_of_cycle = count * scenario.period](std::int64_t wait) {
+                         return wait >= left_out && wait < left_out + end_of_cycle &&
+                                (wait - left_out) % count == 0;
+                       });
     };
     Scenario mutant = scenario;
     mutant.on_error = [](int, const absl::Status&) {};  // it shows in the weights

@@ -133,7 +133,7 @@ class Trainer {
   }
 
   void Register(std::size_t m) {
-    Rule rule = MuonOptions{};
+    Rule rule = MuonOptions{.periodic = {.period = scenario_.period}};
     if (scenario_.adamw && m % 2 == 1) rule = AdamWOptions{};
     MatrixSpec spec = model_.Spec(m, rule);
     spec.layer = static_cast<int>(m) / kPerLayer;
@@ -318,6 +318,10 @@ std::vector<Scenario> Scenarios() {
           {.strategy = Strategy::kNodeLocal, .layout = Layout::kSharded, .adamw = true});
     }
     add("reduced", {.layout = Layout::kSharded, .gradient = GradientKind::kReduced});
+    add("periodic_gather",
+        {.strategy = Strategy::kGather, .layout = Layout::kSharded, .period = 2});
+    add("periodic_owner", {.period = 2});
+    add("periodic_shards", {.layout = Layout::kSharded, .period = 2});
     add("owned", {.layout = Layout::kOwned});
     add("mixed", {.layout = Layout::kOwned, .adamw = true, .mixed = true});
     add("held", {.layout = Layout::kOwned, .last_use = LastUse::kHeld});

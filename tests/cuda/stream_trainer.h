@@ -29,6 +29,7 @@ struct Scenario {
   Layout layout = Layout::kReplicated;
   GradientKind gradient = GradientKind::kLocal;
   std::function<void(RuntimeOptions&)> options = nullptr;
+  int period = 1;                        // of NS; a row norm takes its place between
   bool adamw = false;                    // for the odd matrices
   bool mixed = false;                    // the odd matrices are replicated, whatever the layout
   bool gradient_now = false;             // gradients are handed over without an event
