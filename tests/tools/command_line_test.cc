@@ -233,7 +233,6 @@ TEST_F(CommandLine, AutoPrintsTheAlternativesAndTakesTheBest) {
   EXPECT_THAT(with({"auto", "--layout", "sharded"}).out,
               ContainsRegex("\nreplicated +- +- +- +not feasible: .*sharded"));
   EXPECT_THAT(with({"auto", "--strict"}).out, ContainsRegex("\ngather +- +- +- +not feasible: "));
-  RunRefused({"--strategy", "auto"}, "--strategy auto is for weft plan");
   Refused({"plan", model_, "--strategy", "auto", "--forward-ms", "-1"},
           "--forward-ms and --backward-ms must be 0");
   Refused({"plan", model_, "--forward-ms", "1"}, "are for --strategy auto");

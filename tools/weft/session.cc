@@ -45,9 +45,7 @@ absl::Status ChooseAndPlan(Session& session) {
     WEFT_ASSIGN_OR_RETURN(session.strategy_switch,
                           SwitchFor(session.specs, runtime, session.options.switch_nodes));
   }
-  runtime.auto_strategy.reset();
   session.plan = std::move(session.choice->plan);
-  runtime.strategy = session.choice->strategy;
   return absl::OkStatus();
 }
 
@@ -174,10 +172,6 @@ absl::StatusOr<Session> PrepareRun(const Options& options) {
   session.options = options;
   WEFT_ASSIGN_OR_RETURN(session.settings, SettingsOf(options));
   WEFT_RETURN_IF_ERROR(CheckRankOptions(options, session.settings.runtime.topology));
-  if (session.settings.choose_strategy) {
-    return absl::InvalidArgumentError(
-        "--strategy auto is for weft plan; a run takes the strategy that it names");
-  }
   if (session.settings.layout == Layout::kOwned) {
     return absl::InvalidArgumentError(
         "--layout owned is for trainers whose layers ask for their weights; a run has none "
