@@ -107,6 +107,17 @@ absl::Status CheckApply(std::int64_t count, const float* direction, const void* 
   return absl::OkStatus();
 }
 
+absl::Status CheckApplyMatrix(const Matrix& direction, const Matrix& weight) {
+  WEFT_RETURN_IF_ERROR(CheckConvert(direction, /*transpose=*/false, weight));
+  if (direction.dtype != DType::kF32) {
+    return absl::InvalidArgumentError("only an fp32 direction can be applied");
+  }
+  if (!IsEmpty(weight) && weight.data == direction.data) {
+    return absl::InvalidArgumentError("the weight overlaps the direction");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckAdamW(const Math::AdamWArguments& arguments) {
   WEFT_RETURN_IF_ERROR(CheckVector("gradient", arguments.count, arguments.gradient));
   WEFT_RETURN_IF_ERROR(CheckVector("first moment", arguments.count, arguments.m));

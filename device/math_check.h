@@ -18,6 +18,7 @@ absl::Status CheckAdd(std::int64_t count, const void* x, const void* y);
 absl::Status CheckMomentum(std::int64_t count, const void* gradient, const float* momentum,
                            const float* update);
 absl::Status CheckApply(std::int64_t count, const float* direction, const void* weight);
+absl::Status CheckApplyMatrix(const Matrix& direction, const Matrix& weight);
 absl::Status CheckAdamW(const Math::AdamWArguments& arguments);
 absl::Status CheckVerdict(const VerdictArguments& arguments);
 

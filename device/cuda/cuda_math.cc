@@ -224,6 +224,18 @@ absl::Status CudaMath::Apply(Stream& stream, std::int64_t count, float decay, fl
   return absl::OkStatus();
 }
 
+absl::Status CudaMath::ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                                   const Matrix& weight, const StepControl* control) {
+  CudaStream& cuda_stream = CudaStream::Of(stream);
+  WEFT_RETURN_IF_ERROR(CheckApplyMatrix(direction, weight));
+  if (IsEmpty(weight)) return absl::OkStatus();
+  WithElement(weight.dtype, [&]<typename W>(W*) {
+    Enqueue(cuda_stream, ApplyTiles<W>{TypedMatrix<const float>(direction), decay, step,
+                                       TypedMatrix<W>(weight), control});
+  });
+  return absl::OkStatus();
+}
+
 absl::Status CudaMath::AdamW(Stream& stream, const AdamWArguments& arguments) {
   CudaStream& cuda_stream = CudaStream::Of(stream);
   WEFT_RETURN_IF_ERROR(CheckAdamW(arguments));

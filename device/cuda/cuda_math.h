@@ -44,6 +44,8 @@ class CudaMath final : public Math {
   absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
                      const float* direction, void* weight, DType weight_type,
                      const StepControl* control) override;
+  absl::Status ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                           const Matrix& weight, const StepControl* control) override;
   absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override;
   absl::Status Tally(Stream& stream, const VerdictArguments& arguments) override;
   absl::Status Decide(Stream& stream, const VerdictArguments& arguments) override;

@@ -196,6 +196,26 @@ absl::Status HostMath::Apply(Stream& stream, std::int64_t count, float decay, fl
   return absl::OkStatus();
 }
 
+absl::Status HostMath::ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                                   const Matrix& weight, const StepControl* control) {
+  WEFT_RETURN_IF_ERROR(CheckApplyMatrix(direction, weight));
+  if (IsEmpty(weight)) return absl::OkStatus();
+  stream.Enqueue([=] {
+    if (Skips(control)) return absl::OkStatus();
+    WithElement(weight.dtype, [&]<typename W>(W*) {
+      for (std::int64_t b = 0; b < weight.batch; ++b) {
+        for (std::int64_t i = 0; i < weight.rows; ++i) {
+          ApplyStep(weight.cols, decay, step,
+                    MatrixAt<const float>(direction, b) + i * direction.row_stride,
+                    MatrixAt<W>(weight, b) + i * weight.row_stride);
+        }
+      }
+    });
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
 absl::Status HostMath::AdamW(Stream& stream, const AdamWArguments& arguments) {
   WEFT_RETURN_IF_ERROR(CheckAdamW(arguments));
   if (arguments.count == 0) return absl::OkStatus();

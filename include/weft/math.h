@@ -118,6 +118,10 @@ class Math {
   virtual absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
                              const float* direction, void* weight, DType weight_type,
                              const StepControl* control) = 0;
+  // The same bits for the elements of matrices of one shape: D fp32, W of any dtype, without
+  // overlap.
+  virtual absl::Status ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                                   const Matrix& weight, const StepControl* control) = 0;
 
   // torch.optim.AdamW's step, decoupled decay: with g = s * G and t = *applied_steps + 1,
   //   W <- W * (1 - lr * wd);  m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2;

@@ -55,6 +55,10 @@ class ForwardingMath : public Math {
                      const StepControl* control) override {
     return inner_.Apply(stream, count, decay, step, direction, weight, weight_type, control);
   }
+  absl::Status ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                           const Matrix& weight, const StepControl* control) override {
+    return inner_.ApplyMatrix(stream, decay, step, direction, weight, control);
+  }
   absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override {
     return inner_.AdamW(stream, arguments);
   }
