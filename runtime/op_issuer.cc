@@ -44,15 +44,19 @@ absl::Status OpIssuer::PrepareKernels() {
         std::find_if(representative.begin(), representative.end(), [&](std::int32_t other) {
           const MatrixSpec& known = specs_[other];
           return known.rows == spec.rows && known.cols == spec.cols &&
-                 batch_of(other) == batch_of(op.matrix) &&
-                 known.padding_rows == spec.padding_rows && known.row_blocks == spec.row_blocks &&
+                 batch_of(other) == batch_of(op.matrix) && PartsOf(known) == PartsOf(spec) &&
                  std::get<MuonOptions>(known.rule).newton_schulz == options;
         });
     if (found != representative.end()) {
       by_matrix_[op.matrix] = by_matrix_[*found];
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(auto run, BlockRuns::Create(device_, options, spec, batch_of(op.matrix)));
+    const std::int64_t batch = batch_of(op.matrix);
+    WEFT_CHECK(batch == 1 || IsOnePart(spec)) << "parts of matrix '" << spec.name << "' in a batch";
+    WEFT_ASSIGN_OR_RETURN(
+        auto run, batch > 1
+                      ? update::PartRuns::OfWholes(device_, options, spec.rows, spec.cols, batch)
+                      : update::PartRuns::Create(device_, options, PartsOf(spec), spec.cols));
     workspace_bytes = std::max(workspace_bytes, run->workspace_bytes());
     by_matrix_[op.matrix] = run.get();
     newton_schulz_.push_back(std::move(run));
@@ -65,7 +69,7 @@ absl::Status OpIssuer::PrepareKernels() {
 absl::Status OpIssuer::WarmUp() {
   const base::Range range(kWarmUp, plan_.topology.grid.size());
   const std::unique_ptr<Stream> stream = device_.CreateStream("weft warm-up");
-  std::set<const BlockRuns*> done;
+  std::set<const update::PartRuns*> done;
   for (const std::int32_t id : plan_.lanes[rank_][static_cast<int>(Lane::kCompute)]) {
     const Op& op = plan_.ops[id];
     if (op.kind != OpKind::kOrthogonalize || !done.insert(by_matrix_[op.matrix]).second) continue;
@@ -290,15 +294,21 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
     }
     case OpKind::kApply: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
-      for (const RowPiece& piece : rows.pieces) {
-        const double step = arguments.lr * ScaleFactor(rule.scale, piece.block_rows, matrix.cols);
-        const std::int64_t begin = piece.begin * matrix.cols;
-        WEFT_RETURN_IF_ERROR(
-            math.Apply(stream, piece.rows * matrix.cols,
-                       static_cast<float>(arguments.lr * arguments.weight_decay),
-                       static_cast<float>(step), static_cast<const float*>(source) + begin,
-                       static_cast<std::byte*>(target) + begin * SizeOf(matrix.dtype), matrix.dtype,
-                       arguments.control));
+      const auto decay = static_cast<float>(arguments.lr * arguments.weight_decay);
+      for (const Piece& piece : rows.pieces) {
+        const auto step = static_cast<float>(
+            arguments.lr * ScaleFactor(rule.scale, piece.part_rows, piece.part_cols));
+        const std::int64_t begin = piece.row * matrix.cols + piece.col;
+        const float* direction = static_cast<const float*>(source) + begin;
+        void* weight = static_cast<std::byte*>(target) + begin * SizeOf(matrix.dtype);
+        if (piece.cols == matrix.cols) {
+          WEFT_RETURN_IF_ERROR(math.Apply(stream, piece.rows * piece.cols, decay, step, direction,
+                                          weight, matrix.dtype, arguments.control));
+          continue;
+        }
+        Matrix d{const_cast<float*>(direction), DType::kF32, piece.rows, piece.cols, matrix.cols};
+        Matrix w{weight, matrix.dtype, piece.rows, piece.cols, matrix.cols};
+        WEFT_RETURN_IF_ERROR(math.ApplyMatrix(stream, decay, step, d, w, arguments.control));
       }
       return absl::OkStatus();
     }

@@ -11,7 +11,8 @@
 #include "absl/types/span.h"
 #include "runtime/communicators.h"
 #include "runtime/memory.h"
-#include "runtime/row_blocks.h"
+#include "runtime/parts.h"
+#include "update/part_runs.h"
 #include "weft/device.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
@@ -64,7 +65,7 @@ class OpIssuer {
   struct Rows {
     std::int64_t elements = 0;          // of the target, without padding
     const std::byte* source = nullptr;  // where the rows it handles begin
-    std::vector<RowPiece> pieces;       // kApply: each has its own scale
+    std::vector<Piece> pieces;          // kApply: each has its own scale
   };
   struct Extent {
     std::vector<Rows> rows;     // compute: of each matrix of the op
@@ -105,8 +106,8 @@ class OpIssuer {
   const int rank_;
   const Memory& memory_;
   const Communicators& communicators_;
-  std::vector<std::unique_ptr<BlockRuns>> newton_schulz_;
-  std::vector<BlockRuns*> by_matrix_;
+  std::vector<std::unique_ptr<update::PartRuns>> newton_schulz_;
+  std::vector<update::PartRuns*> by_matrix_;
   std::unique_ptr<Buffer> workspace_;
   std::unordered_map<std::int32_t, Extent> extents_;  // by op
 };
