@@ -63,16 +63,22 @@ absl::Status CheckFactors(float eps, float gamma) {
 
 }  // namespace
 
-absl::Status CheckColumnNorms(std::int64_t rows, std::int64_t cols,
-                              const Math::ColumnNorms& norms) {
-  if (rows < 0 || cols < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a matrix has the negative shape ", rows, " x ", cols));
+absl::Status CheckColumnSquares(const Matrix& x, float unit) {
+  WEFT_RETURN_IF_ERROR(CheckConvert(x, /*transpose=*/false, x));
+  if (x.dtype != DType::kF32 || x.batch != 1) {
+    return absl::InvalidArgumentError("norms of columns are of one fp32 matrix");
   }
-  if (!(norms.unit > 0) || !std::isfinite(norms.unit)) {
+  if (!(unit > 0) || !std::isfinite(unit)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the unit of column norms must be a positive number, but is ", norms.unit));
+        absl::StrCat("the unit of column norms must be a positive number, but is ", unit));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDivideColumns(const Matrix& x, const Math::ColumnNorms& norms, const Matrix& y) {
+  WEFT_RETURN_IF_ERROR(CheckColumnSquares(x, norms.unit));
+  WEFT_RETURN_IF_ERROR(CheckColumnSquares(y, norms.unit));
+  WEFT_RETURN_IF_ERROR(CheckConvert(x, /*transpose=*/false, y));
   return CheckFactors(norms.eps, norms.gamma);
 }
 
@@ -123,6 +129,17 @@ absl::Status CheckApply(std::int64_t count, const float* direction, const void* 
   WEFT_RETURN_IF_ERROR(CheckVector("direction", count, direction));
   WEFT_RETURN_IF_ERROR(CheckVector("weight", count, weight));
   if (count > 0 && weight == direction) {
+    return absl::InvalidArgumentError("the weight overlaps the direction");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckApplyMatrix(const Matrix& direction, const Matrix& weight) {
+  WEFT_RETURN_IF_ERROR(CheckConvert(direction, /*transpose=*/false, weight));
+  if (direction.dtype != DType::kF32) {
+    return absl::InvalidArgumentError("only an fp32 direction can be applied");
+  }
+  if (!IsEmpty(weight) && weight.data == direction.data) {
     return absl::InvalidArgumentError("the weight overlaps the direction");
   }
   return absl::OkStatus();

@@ -40,7 +40,7 @@ absl::Status CheckMatrix(std::string_view name, const Matrix& matrix, bool with_
   }
   // Matrices may lie side by side in wider rows, but not on top of each other.
   if (matrix.batch > 1 && matrix.batch_stride < extent &&
-      matrix.batch * matrix.batch_stride > matrix.row_stride) {
+      (matrix.batch - 1) * matrix.batch_stride + matrix.cols > matrix.row_stride) {
     return Invalid("matrix ", who, " of ", Shape(matrix), " overlaps itself: batch stride ",
                    matrix.batch_stride, ", extent ", extent);
   }

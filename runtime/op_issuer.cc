@@ -39,6 +39,9 @@ absl::Status OpIssuer::PrepareKernels() {
   std::size_t workspace_bytes = 0;
   for (const std::int32_t id : plan_.lanes[rank_][static_cast<int>(Lane::kCompute)]) {
     const Op& op = plan_.ops[id];
+    if (op.kind == OpKind::kRowNorm) {  // a vector of norms, where a part lies in pieces
+      workspace_bytes = std::max(workspace_bytes, specs_[op.matrix].cols * sizeof(float));
+    }
     if (op.kind != OpKind::kOrthogonalize) continue;
     const MatrixSpec& spec = specs_[op.matrix];
     const NewtonSchulzOptions& options = std::get<MuonOptions>(spec.rule).newton_schulz;
@@ -46,15 +49,19 @@ absl::Status OpIssuer::PrepareKernels() {
         std::find_if(representative.begin(), representative.end(), [&](std::int32_t other) {
           const MatrixSpec& known = specs_[other];
           return known.rows == spec.rows && known.cols == spec.cols &&
-                 batch_of(other) == batch_of(op.matrix) &&
-                 known.padding_rows == spec.padding_rows && known.row_blocks == spec.row_blocks &&
+                 batch_of(other) == batch_of(op.matrix) && PartsOf(known) == PartsOf(spec) &&
                  std::get<MuonOptions>(known.rule).newton_schulz == options;
         });
     if (found != representative.end()) {
       by_matrix_[op.matrix] = by_matrix_[*found];
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(auto run, BlockRuns::Create(device_, options, spec, batch_of(op.matrix)));
+    const std::int64_t batch = batch_of(op.matrix);
+    WEFT_CHECK(batch == 1 || IsOnePart(spec)) << "parts of matrix '" << spec.name << "' in a batch";
+    WEFT_ASSIGN_OR_RETURN(
+        auto run, batch > 1
+                      ? update::PartRuns::OfWholes(device_, options, spec.rows, spec.cols, batch)
+                      : update::PartRuns::Create(device_, options, PartsOf(spec), spec.cols));
     workspace_bytes = std::max(workspace_bytes, run->workspace_bytes());
     by_matrix_[op.matrix] = run.get();
     newton_schulz_.push_back(std::move(run));
@@ -67,7 +74,7 @@ absl::Status OpIssuer::PrepareKernels() {
 absl::Status OpIssuer::WarmUp() {
   const base::Range range(kWarmUp, plan_.topology.grid.size());
   const std::unique_ptr<Stream> stream = device_.CreateStream("weft warm-up");
-  std::set<const BlockRuns*> done;
+  std::set<const update::PartRuns*> done;
   for (const std::int32_t id : plan_.lanes[rank_][static_cast<int>(Lane::kCompute)]) {
     const Op& op = plan_.ops[id];
     if (op.kind != OpKind::kOrthogonalize || !done.insert(by_matrix_[op.matrix]).second) continue;
@@ -239,9 +246,7 @@ OpIssuer::Rows OpIssuer::RowsOf(const Op& op, std::int32_t m) const {
       SlotRows(plan_, m, op.target == Slot::kNone ? op.source : op.target, rank_);
   const std::int64_t first = FirstRow(m, rows);
   Rows result{LogicalRows(spec, first, rows) * spec.cols, OwnRows(op, m), {}};
-  const bool by_block = op.kind == OpKind::kApply || op.kind == OpKind::kRowNorm ||
-                        op.kind == OpKind::kRowNormBySquares;
-  if (by_block) result.pieces = PiecesOf(spec, first, rows);
+  if (op.kind == OpKind::kApply) result.pieces = PiecesOf(spec, first, rows);
   return result;
 }
 
@@ -295,20 +300,26 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
     }
     case OpKind::kRowNorm:
     case OpKind::kRowNormBySquares:
-      return IssueRowNorm(op, m, rows, stream);
+      return IssueRowNorm(op, m, stream);
     case OpKind::kNormSquares:
       return IssueNormSquares(op, m, stream);
     case OpKind::kApply: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
-      for (const RowPiece& piece : rows.pieces) {
-        const double step = arguments.lr * ScaleFactor(rule.scale, piece.block_rows, matrix.cols);
-        const std::int64_t begin = piece.begin * matrix.cols;
-        WEFT_RETURN_IF_ERROR(
-            math.Apply(stream, piece.rows * matrix.cols,
-                       static_cast<float>(arguments.lr * arguments.weight_decay),
-                       static_cast<float>(step), static_cast<const float*>(source) + begin,
-                       static_cast<std::byte*>(target) + begin * SizeOf(matrix.dtype), matrix.dtype,
-                       arguments.control));
+      const auto decay = static_cast<float>(arguments.lr * arguments.weight_decay);
+      for (const Piece& piece : rows.pieces) {
+        const auto step = static_cast<float>(
+            arguments.lr * ScaleFactor(rule.scale, piece.part_rows, piece.part_cols));
+        const std::int64_t begin = piece.row * matrix.cols + piece.col;
+        const float* direction = static_cast<const float*>(source) + begin;
+        void* weight = static_cast<std::byte*>(target) + begin * SizeOf(matrix.dtype);
+        if (piece.cols == matrix.cols) {
+          WEFT_RETURN_IF_ERROR(math.Apply(stream, piece.rows * piece.cols, decay, step, direction,
+                                          weight, matrix.dtype, arguments.control));
+          continue;
+        }
+        Matrix d{const_cast<float*>(direction), DType::kF32, piece.rows, piece.cols, matrix.cols};
+        Matrix w{weight, matrix.dtype, piece.rows, piece.cols, matrix.cols};
+        WEFT_RETURN_IF_ERROR(math.ApplyMatrix(stream, decay, step, d, w, arguments.control));
       }
       return absl::OkStatus();
     }
@@ -353,46 +364,74 @@ float UnitOf(const PeriodicOptions& periodic) {
 
 }  // namespace
 
-absl::Status OpIssuer::IssueRowNorm(const Op& op, std::int32_t m, const Rows& rows,
-                                    Stream& stream) {
+absl::Status OpIssuer::IssueRowNorm(const Op& op, std::int32_t m, Stream& stream) {
   const PeriodicOptions& periodic = std::get<MuonOptions>(specs_[m].rule).periodic;
-  const std::int64_t cols = plan_.matrices[m].cols;
   const auto eps = static_cast<float>(periodic.eps), gamma = static_cast<float>(periodic.gamma);
-  const auto* squares = static_cast<const float*>(memory_.slot(m, Slot::kNormSquares));
-  const auto* source = reinterpret_cast<const float*>(rows.source);
-  auto* target = static_cast<float*>(memory_.slot(m, op.target));
-  for (const RowPiece& piece : rows.pieces) {
-    const float* x = source + piece.begin * cols;
-    float* y = target + piece.begin * cols;
-    const bool tall = piece.block_rows > cols;
-    if (tall && op.kind == OpKind::kRowNormBySquares) {
-      const Math::ColumnNorms norms{squares + piece.tall_before * cols, UnitOf(periodic), eps,
-                                    gamma};
-      WEFT_RETURN_IF_ERROR(device_.math().DivideColumns(stream, piece.rows, cols, x, norms, y));
+  const std::int64_t stride = plan_.matrices[m].cols;
+  const std::int64_t rows = SlotRows(plan_, m, op.target, rank_);
+  const std::int64_t first = FirstRow(m, rows);
+  auto* const source = static_cast<float*>(memory_.slot(m, op.source));
+  auto* const target = static_cast<float*>(memory_.slot(m, op.target));
+  const bool summed = op.kind == OpKind::kRowNormBySquares;
+  auto* const squares = static_cast<float*>(memory_.slot(m, Slot::kNormSquares));
+  const std::vector<update::Part> parts = PartsOf(specs_[m]);
+  const std::vector<std::int64_t> vectors = NormVectorsOf(parts);
+  Math& math = device_.math();
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const update::Part& part = parts[p];
+    const std::vector<Stripe> stripes = StripesOf(part, first, rows);
+    const auto at = [&](float* data, const Stripe& stripe) {
+      return Matrix{data + stripe.row * stride + part.col, DType::kF32, stripe.rows, part.cols,
+                    stride};
+    };
+    const bool tall = IsTall(part);
+    if (!tall || (!summed && stripes.size() == 1)) {
+      for (const Stripe& stripe : stripes) {
+        WEFT_RETURN_IF_ERROR(
+            math.RowNorm(stream, at(source, stripe), tall, eps, gamma, at(target, stripe)));
+      }
       continue;
     }
-    const Matrix from = Matrix::Dense(const_cast<float*>(x), DType::kF32, piece.rows, cols);
-    const Matrix to = Matrix::Dense(y, DType::kF32, piece.rows, cols);
-    WEFT_RETURN_IF_ERROR(device_.math().RowNorm(stream, from, tall, eps, gamma, to));
+    // Of rows that lie apart, here or on other ranks too.
+    float* const sums =
+        summed ? squares + vectors[p] * stride + part.col : static_cast<float*>(workspace_->data());
+    bool add = false;
+    for (std::size_t i = 0; !summed && i < stripes.size(); ++i) {
+      WEFT_RETURN_IF_ERROR(math.ColumnSquares(stream, at(source, stripes[i]), UnitOf(periodic),
+                                              std::exchange(add, true), sums));
+    }
+    for (const Stripe& stripe : stripes) {
+      WEFT_RETURN_IF_ERROR(math.DivideColumns(
+          stream, at(source, stripe), {sums, UnitOf(periodic), eps, gamma}, at(target, stripe)));
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status OpIssuer::IssueNormSquares(const Op& op, std::int32_t m, Stream& stream) {
-  const MatrixSpec& spec = specs_[m];
-  const auto unit = UnitOf(std::get<MuonOptions>(spec.rule).periodic);
+  const auto unit = UnitOf(std::get<MuonOptions>(specs_[m].rule).periodic);
+  const std::int64_t stride = plan_.matrices[m].cols;
   const std::int64_t rows = SlotRows(plan_, m, op.source, rank_);
   const std::int64_t first = FirstRow(m, rows);
-  const auto* update = static_cast<const float*>(memory_.slot(m, op.source));
-  auto* squares = static_cast<float*>(memory_.slot(m, op.target));
-  for (const RowBlock& block : BlocksOf(spec)) {
-    if (block.rows <= spec.cols) continue;
-    // Of a block that lies on other ranks, zeros.
-    const std::int64_t begin = std::clamp(block.begin - first, std::int64_t{0}, rows);
-    const std::int64_t end = std::clamp(block.begin + block.rows - first, std::int64_t{0}, rows);
-    WEFT_RETURN_IF_ERROR(device_.math().ColumnSquares(stream, end - begin, spec.cols,
-                                                      update + begin * spec.cols, unit, squares));
-    squares += spec.cols;
+  auto* const update = static_cast<float*>(memory_.slot(m, op.source));
+  auto* const squares = static_cast<float*>(memory_.slot(m, op.target));
+  Math& math = device_.math();
+  // Zeros, for parts that are not tall or lie on other ranks.
+  for (std::int64_t v = 0; v < plan_.matrices[m].norm_vectors; ++v) {
+    const Matrix nothing{update, DType::kF32, 0, stride, stride};
+    WEFT_RETURN_IF_ERROR(
+        math.ColumnSquares(stream, nothing, unit, /*add=*/false, squares + v * stride));
+  }
+  const std::vector<update::Part> parts = PartsOf(specs_[m]);
+  const std::vector<std::int64_t> vectors = NormVectorsOf(parts);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    if (vectors[p] < 0) continue;
+    for (const Stripe& stripe : StripesOf(parts[p], first, rows)) {
+      const Matrix x{update + stripe.row * stride + parts[p].col, DType::kF32, stripe.rows,
+                     parts[p].cols, stride};
+      WEFT_RETURN_IF_ERROR(math.ColumnSquares(stream, x, unit, /*add=*/true,
+                                              squares + vectors[p] * stride + parts[p].col));
+    }
   }
   return absl::OkStatus();
 }

@@ -11,7 +11,8 @@
 #include "absl/types/span.h"
 #include "runtime/communicators.h"
 #include "runtime/memory.h"
-#include "runtime/row_blocks.h"
+#include "runtime/parts.h"
+#include "update/part_runs.h"
 #include "weft/device.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
@@ -64,7 +65,7 @@ class OpIssuer {
   struct Rows {
     std::int64_t elements = 0;          // of the target, without padding
     const std::byte* source = nullptr;  // where the rows it handles begin
-    std::vector<RowPiece> pieces;       // apply and row norms: each block is one's own
+    std::vector<Piece> pieces;          // kApply: each has its own scale
   };
   struct Extent {
     std::vector<Rows> rows;     // compute: of each matrix of the op
@@ -85,7 +86,7 @@ class OpIssuer {
   absl::Status IssueCollective(const Op& op, const Extent& extent, Stream& stream);
   absl::Status IssueCompute(const Op& op, std::int32_t m, const Rows& rows, Stream& stream,
                             const StepArguments& arguments);
-  absl::Status IssueRowNorm(const Op& op, std::int32_t m, const Rows& rows, Stream& stream);
+  absl::Status IssueRowNorm(const Op& op, std::int32_t m, Stream& stream);
   absl::Status IssueNormSquares(const Op& op, std::int32_t m, Stream& stream);
   absl::Status IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments);
 
@@ -107,8 +108,8 @@ class OpIssuer {
   const int rank_;
   const Memory& memory_;
   const Communicators& communicators_;
-  std::vector<std::unique_ptr<BlockRuns>> newton_schulz_;
-  std::vector<BlockRuns*> by_matrix_;
+  std::vector<std::unique_ptr<update::PartRuns>> newton_schulz_;
+  std::vector<update::PartRuns*> by_matrix_;
   std::unique_ptr<Buffer> workspace_;
   std::unordered_map<std::int32_t, Extent> extents_;  // by op
 };

@@ -27,7 +27,7 @@ PlanMatrix Outline(const MatrixSpec& spec) {
 }
 
 auto WorkKey(const OwnedWork& work) {
-  return std::tuple(work.work.shape, work.work.flops, work.work.launches, work.batches);
+  return std::tuple(work.work.shape, work.work.flops, work.work.launches, work.batches, work.parts);
 }
 auto BucketKey(const MatrixSpec& spec) {
   return std::tuple(spec.layout, spec.gradient, spec.dtype);

@@ -20,8 +20,8 @@
 #include "base/string_view.h"
 #include "base/topology_fields.h"
 #include "runtime/owners.h"
+#include "runtime/parts.h"
 #include "runtime/pass_through.h"
-#include "runtime/row_blocks.h"
 #include "scheduler/limits.h"
 #include "scheduler/phases.h"
 #include "scheduler/slots.h"
@@ -227,8 +227,8 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   if (scheduler::TooLarge(spec.rows, spec.cols)) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is too large"));
   }
-  if (const absl::Status blocks = CheckRowBlocks(spec); !blocks.ok()) {
-    return Bad(spec, std::string(blocks.message()));
+  if (const absl::Status parts = CheckParts(spec); !parts.ok()) {
+    return Bad(spec, std::string(parts.message()));
   }
   std::int64_t rows_here = spec.rows;
   if (spec.layout == Layout::kSharded) {
@@ -368,19 +368,19 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
       matrix.state_bytes_per_element = 4;
       matrix.period = muon->periodic.period;
       if (matrix.period > 1 && spec.layout == Layout::kSharded) {
-        matrix.norm_vectors = TallBlocks(spec);
+        matrix.norm_vectors = CountNormVectors(spec);
       }
       const NewtonSchulzOptions& ns = muon->newton_schulz;
-      for (const RowBlock& block : BlocksOf(spec)) {
+      for (const update::Part& part : PartsOf(spec)) {
         WEFT_ASSIGN_OR_RETURN(const update::Recipe recipe,
-                              update::MakeRecipe(ns, block.rows, spec.cols, advisor));
+                              update::MakeRecipe(ns, part.height(), part.cols, advisor));
         matrix.flops += recipe.Cost().symmetric_flops;
       }
       const auto run =
           std::find_if(runs.begin(), runs.end(), [&](const auto* known) { return *known == ns; });
       matrix.ns_run = static_cast<std::int32_t>(run - runs.begin());
-      // Blocks and padding keep a matrix out of every batch.
-      if (!spec.row_blocks.empty() || spec.padding_rows > 0) {
+      // Parts and padding keep a matrix out of every batch of several matrices.
+      if (!IsOnePart(spec)) {
         matrix.ns_run = -1 - static_cast<std::int32_t>(request.matrices.size());
       }
       if (run == runs.end()) runs.push_back(&ns);
@@ -470,6 +470,7 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
     Add(fields, "shard_rows", List(spec.shard_rows, absl::AlphaNumFormatter()));
     Add(fields, "padding_rows", spec.padding_rows);
     Add(fields, "row_blocks", List(spec.row_blocks, absl::AlphaNumFormatter()));
+    Add(fields, "column_blocks", List(spec.column_blocks, absl::AlphaNumFormatter()));
     Add(fields, "gradient", View(Name(spec.gradient)));
     Add(fields, "layer", spec.layer);
     Describe(spec.rule, fields);
@@ -517,6 +518,9 @@ std::vector<std::string> RuleOptions(const MatrixSpec& spec) {
   });
   if (!spec.row_blocks.empty()) {
     Add(fields, "row_blocks", List(spec.row_blocks, absl::AlphaNumFormatter()));
+  }
+  if (!spec.column_blocks.empty()) {
+    Add(fields, "column_blocks", List(spec.column_blocks, absl::AlphaNumFormatter()));
   }
   return fields;
 }

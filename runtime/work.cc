@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "runtime/row_blocks.h"
+#include "runtime/parts.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
 
@@ -28,22 +28,28 @@ absl::StatusOr<ComputeWork> WorkOf(const NewtonSchulzOptions& options, std::int6
   return work;
 }
 
-// Several blocks run one after another: no measured shape is theirs, their FLOPs tell.
+// Equal parts are a batch of their own shape. Batches of different shapes run one after another: no
+// measured shape is theirs, their FLOPs tell.
 absl::StatusOr<OwnedWork> WorkOf(const MuonOptions& muon, const MatrixSpec& spec,
                                  update::SegmentAdvisor& advisor) {
   OwnedWork owned;
-  owned.batches = spec.row_blocks.empty() && spec.padding_rows == 0;
-  const std::vector<runtime::RowBlock> blocks = runtime::BlocksOf(spec);
-  for (const runtime::RowBlock& block : blocks) {
-    WEFT_ASSIGN_OR_RETURN(const ComputeWork work,
-                          WorkOf(muon.newton_schulz, block.rows, spec.cols, advisor));
+  owned.batches = runtime::IsOnePart(spec);
+  const auto batches = update::BatchesOf(runtime::PartsOf(spec), spec.cols);
+  for (const update::EqualParts& equal : batches) {
+    WEFT_ASSIGN_OR_RETURN(const ComputeWork work, WorkOf(muon.newton_schulz, equal.first.height(),
+                                                         equal.first.cols, advisor));
+    if (batches.size() == 1) {
+      owned.work = work;
+      owned.parts = static_cast<int>(equal.count);
+      return owned;
+    }
     owned.work.shape = work.shape;
-    owned.work.flops += work.flops;
+    owned.work.flops += static_cast<double>(equal.count) * work.flops;
     owned.work.launches += work.launches;
   }
-  if (blocks.size() == 1) return owned;
   owned.work.shape.rows = spec.rows;
-  owned.work.shape.recipe = "blocks";
+  owned.work.shape.cols = spec.cols;
+  owned.work.shape.recipe = "parts";
   return owned;
 }
 

@@ -275,7 +275,7 @@ FormChoices ChooseForms(const CostModel& model) {
 BatchTables MakeBatchTables(const CostModel& model,
                             absl::Span<const std::optional<OwnedWork>> matrices) {
   BatchTables tables;
-  using Key = std::tuple<ComputeShape, double, double, int, bool>;
+  using Key = std::tuple<ComputeShape, double, double, int, bool, int>;
   std::map<Key, std::int32_t> known;
   for (const std::optional<OwnedWork>& matrix : matrices) {
     if (!matrix) {
@@ -283,20 +283,21 @@ BatchTables MakeBatchTables(const CostModel& model,
       continue;
     }
     const ComputeWork& work = matrix->work;
-    const auto [place, is_new] = known.emplace(
-        Key{Oriented(work.shape), work.flops, work.bytes, work.launches, matrix->batches},
-        static_cast<std::int32_t>(tables.batch_costs.size()));
+    const auto [place, is_new] =
+        known.emplace(Key{Oriented(work.shape), work.flops, work.bytes, work.launches,
+                          matrix->batches, matrix->parts},
+                      static_cast<std::int32_t>(tables.batch_costs.size()));
     tables.matrix_table.push_back(place->second);
     if (!is_new) continue;
     std::vector<double> costs;
-    costs.push_back(model.Compute(work, 1).seconds);
+    costs.push_back(model.Compute(work, matrix->parts).seconds);
     for (int batch = 2; matrix->batches && batch <= kLargestBatch; ++batch) {
-      const double seconds = model.Compute(work, batch).seconds;
+      const double seconds = model.Compute(work, batch * matrix->parts).seconds;
       // A batch that hardly pays is priced so that no assignment takes it.
       const double apart = batch * costs[0];
       costs.push_back(seconds <= (1 - kLeastGain) * apart ? seconds : 2 * apart);
     }
-    const CostSource source = model.Compute(work, 1).source;
+    const CostSource source = model.Compute(work, matrix->parts).source;
     tables.batch_costs.push_back(std::move(costs));
     tables.table_source.push_back(source);
     tables.source = std::max(tables.source, source);
@@ -389,7 +390,7 @@ PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& as
   const double in_batches = SecondsInBatches(model, work, company.alike);
   costs.owner.compute = in_batches / grid.size();
   // Gathered matrices run one by one.
-  costs.pass_through.compute = sharded ? model.Compute(work.work, 1).seconds : in_batches;
+  costs.pass_through.compute = sharded ? model.Compute(work.work, work.parts).seconds : in_batches;
   matrix.bucket = fellows > 1 ? 0 : -1;
   const auto peak = [&](scheduler::PathKind path) {
     return scheduler::PeakBytesOn(grid, grid.size() == 1 ? scheduler::PathKind::kLocal : path,

@@ -17,14 +17,16 @@ double OpSeconds::Rule(const Op& op) const {
   const PlanMatrix& matrix = plan_.matrices[matrices[0]];
   const std::optional<OwnedWork>* const known = work_.empty() ? nullptr : &work_[matrices[0]];
   ComputeWork work;
+  int parts = 1;
   if (known != nullptr && known->has_value()) {
     work = (*known)->work;
+    parts = (*known)->parts;
   } else {
     work.shape = {ComputeKind::kNewtonSchulz, matrix.rows, matrix.cols, matrix.dtype, ""};
     work.flops = matrix.flops;
     work.launches = 1;
   }
-  return model_.Compute(work, static_cast<int>(matrices.size())).seconds;
+  return model_.Compute(work, parts * static_cast<int>(matrices.size())).seconds;
 }
 
 // At the rate of a row norm, which is bound by memory: three FLOPs for twelve bytes

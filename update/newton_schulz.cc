@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 
 namespace weft::update {
@@ -79,12 +80,19 @@ absl::Status NewtonSchulz::EnqueueProducts(Stream& stream, void* workspace) cons
 
 absl::Status NewtonSchulz::Enqueue(Stream& stream, const float* update, float* direction,
                                    void* workspace) {
+  return Enqueue(stream,
+                 Matrix::Dense(const_cast<float*>(update), DType::kF32, rows_, cols_, batch_),
+                 Matrix::Dense(direction, DType::kF32, rows_, cols_, batch_), workspace);
+}
+
+absl::Status NewtonSchulz::Enqueue(Stream& stream, const Matrix& update, const Matrix& direction,
+                                   void* workspace) {
+  WEFT_CHECK(update.rows == rows_ && update.cols == cols_ && update.batch == batch_)
+      << "a run for " << batch_ << " of " << rows_ << " x " << cols_;
   if (rows_ == 0 || cols_ == 0) return absl::OkStatus();
   Math& math = device_.math();
   const bool tall = rows_ > cols_;
-  const Matrix input = Matrix::Dense(const_cast<float*>(update), DType::kF32, rows_, cols_, batch_);
-  const Matrix output = Matrix::Dense(direction, DType::kF32, rows_, cols_, batch_);
-  WEFT_RETURN_IF_ERROR(math.Normalize(stream, input, tall, options_.norm_floor,
+  WEFT_RETURN_IF_ERROR(math.Normalize(stream, update, tall, options_.norm_floor,
                                       options_.clamp_to_floor,
                                       Operand(update::Operand::kX, workspace)));
   if (products_ == nullptr || products_in_ != workspace) {
@@ -94,7 +102,7 @@ absl::Status NewtonSchulz::Enqueue(Stream& stream, const float* update, float* d
     products_in_ = workspace;
   }
   WEFT_RETURN_IF_ERROR(products_->Enqueue(stream));
-  return math.Convert(stream, Operand(recipe_.result, workspace), tall, output);
+  return math.Convert(stream, Operand(recipe_.result, workspace), tall, direction);
 }
 
 }  // namespace weft::update

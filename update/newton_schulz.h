@@ -30,10 +30,14 @@ class NewtonSchulz {
   // Device memory that one run needs, to be 64-byte aligned; 0 for empty matrices.
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 
-  // direction = NS(update); both fp32, dense rows x cols, `batch` of them, without overlap.
+  // direction = NS(update); both fp32, dense rows x cols, `batch` of them, the same or without
+  // overlap.
   // Runs on one stream may share a workspace. The first run in a workspace records the products
   // there (Device::Record()); a run in another one records them anew.
   absl::Status Enqueue(Stream& stream, const float* update, float* direction, void* workspace);
+  // The same for matrices of that shape and number with other strides.
+  absl::Status Enqueue(Stream& stream, const Matrix& update, const Matrix& direction,
+                       void* workspace);
 
  private:
   NewtonSchulz(Device& device, const NewtonSchulzOptions& options, Recipe recipe, std::int64_t rows,

@@ -162,21 +162,22 @@ absl::Status CudaMath::RowNorm(Stream& stream, const Matrix& x, bool columns, fl
   return absl::OkStatus();
 }
 
-absl::Status CudaMath::ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols,
-                                     const float* x, float unit, float* squares) {
+absl::Status CudaMath::ColumnSquares(Stream& stream, const Matrix& x, float unit, bool add,
+                                     float* squares) {
   CudaStream& cuda_stream = CudaStream::Of(stream);
-  WEFT_RETURN_IF_ERROR(CheckColumnNorms(rows, cols, {.squares = squares, .unit = unit}));
-  if (cols > 0) Enqueue(cuda_stream, SumColumnSquares{x, rows, cols, unit, squares});
+  WEFT_RETURN_IF_ERROR(CheckColumnSquares(x, unit));
+  if (x.cols == 0) return absl::OkStatus();
+  Enqueue(cuda_stream, SumColumnSquares{TypedMatrix<const float>(x), unit, add, squares});
   return absl::OkStatus();
 }
 
-absl::Status CudaMath::DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols,
-                                     const float* x, const ColumnNorms& norms, float* y) {
+absl::Status CudaMath::DivideColumns(Stream& stream, const Matrix& x, const ColumnNorms& norms,
+                                     const Matrix& y) {
   CudaStream& cuda_stream = CudaStream::Of(stream);
-  WEFT_RETURN_IF_ERROR(CheckColumnNorms(rows, cols, norms));
-  if (rows == 0 || cols == 0) return absl::OkStatus();
-  Enqueue(cuda_stream,
-          DivideByColumnNorms{x, rows, cols, norms.squares, norms.unit, norms.eps, norms.gamma, y});
+  WEFT_RETURN_IF_ERROR(CheckDivideColumns(x, norms, y));
+  if (IsEmpty(x)) return absl::OkStatus();
+  Enqueue(cuda_stream, DivideByColumnNorms{TypedMatrix<const float>(x), norms.squares, norms.unit,
+                                           norms.eps, norms.gamma, TypedMatrix<float>(y)});
   return absl::OkStatus();
 }
 
@@ -238,6 +239,18 @@ absl::Status CudaMath::Apply(Stream& stream, std::int64_t count, float decay, fl
   WithElement(weight_type, [&]<typename W>(W*) {
     Enqueue(cuda_stream,
             ApplyVector<W>{count, decay, step, direction, static_cast<W*>(weight), control});
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CudaMath::ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                                   const Matrix& weight, const StepControl* control) {
+  CudaStream& cuda_stream = CudaStream::Of(stream);
+  WEFT_RETURN_IF_ERROR(CheckApplyMatrix(direction, weight));
+  if (IsEmpty(weight)) return absl::OkStatus();
+  WithElement(weight.dtype, [&]<typename W>(W*) {
+    Enqueue(cuda_stream, ApplyTiles<W>{TypedMatrix<const float>(direction), decay, step,
+                                       TypedMatrix<W>(weight), control});
   });
   return absl::OkStatus();
 }

@@ -31,10 +31,10 @@ class CudaMath final : public Math {
                          bool clamp_to_floor, const Matrix& x) override;
   absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps, float gamma,
                        const Matrix& y) override;
-  absl::Status ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols, const float* x,
-                             float unit, float* squares) override;
-  absl::Status DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols, const float* x,
-                             const ColumnNorms& norms, float* y) override;
+  absl::Status ColumnSquares(Stream& stream, const Matrix& x, float unit, bool add,
+                             float* squares) override;
+  absl::Status DivideColumns(Stream& stream, const Matrix& x, const ColumnNorms& norms,
+                             const Matrix& y) override;
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override;
   absl::Status ShiftDiagonal(Stream& stream, const Matrix& x, float shift,
                              const Matrix& y) override;
@@ -48,6 +48,8 @@ class CudaMath final : public Math {
   absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
                      const float* direction, void* weight, DType weight_type,
                      const StepControl* control) override;
+  absl::Status ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                           const Matrix& weight, const StepControl* control) override;
   absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override;
   absl::Status Tally(Stream& stream, const VerdictArguments& arguments) override;
   absl::Status Decide(Stream& stream, const VerdictArguments& arguments) override;

@@ -45,6 +45,7 @@ using Kernels = internal::Joined<
     decltype(internal::OfEach<AddVector>(internal::AllElements{})),
     decltype(internal::OfEach<MomentumVector>(internal::AllElements{})),
     decltype(internal::OfEach<ApplyVector>(internal::AllElements{})),
+    decltype(internal::OfEach<ApplyTiles>(internal::AllElements{})),
     decltype(internal::OfEachPair<AdamWVector>(internal::AllElements{})),
     decltype(internal::OfEachPair<MapMatrix>(internal::AllElements{})),
     decltype(internal::OfEach<ShiftDiagonalMatrix>(internal::AllElements{})),

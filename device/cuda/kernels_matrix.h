@@ -174,6 +174,38 @@ struct ShiftDiagonalMatrix {
   }
 };
 
+// ApplyVector on what is no vector.
+template <typename W>
+struct ApplyTiles {
+  TypedMatrix<const float> direction;
+  float decay;
+  float step;
+  TypedMatrix<W> weight;
+  const StepControl* control;
+
+  std::int64_t Blocks() const { return weight.Tiles(); }
+
+  template <typename Block>
+  WEFT_HD void operator()(Block& block, std::int64_t index) const {
+    if (Skips(control)) return;
+    const float keep = 1 - decay;
+    const TilePlace place = PlaceOf(index, weight.rows, weight.cols);
+    ForTile(block, place.height, place.width, [&](std::int64_t i, std::int64_t j) {
+      W* w = weight.At(place.batch, place.row + i, place.col + j);
+      const float* d = direction.At(place.batch, place.row + i, place.col + j);
+      Store(Load(w) * keep - step * *d, w);
+    });
+  }
+
+  template <typename Visit>
+  void Accesses(std::int64_t, Visit visit) const {
+    direction.Accesses(visit, false);
+    weight.Accesses(visit, false);
+    weight.Accesses(visit, true);
+    VisitControl(visit, control);
+  }
+};
+
 // D[j][i] = D[i][j] for j < i, in place: each block writes the image of one tile, which no other
 // block reads.
 template <typename T>

@@ -164,31 +164,30 @@ struct SumColumnSquares {
   static constexpr std::int64_t kLanes = kBlockThreads / kStrip;
   static_assert(kBlockThreads * sizeof(double) <= kBlockSharedBytes);
 
-  const float* x;
-  std::int64_t rows;
-  std::int64_t cols;
+  TypedMatrix<const float> x;
   float unit;
+  bool add;
   float* squares;
 
-  std::int64_t Blocks() const { return PartsOf(cols, kStrip); }
+  std::int64_t Blocks() const { return PartsOf(x.cols, kStrip); }
 
   template <typename Block>
   WEFT_HD void operator()(Block& block, std::int64_t index) const {
     const std::int64_t begin = index * kStrip;
-    const std::int64_t width = cols - begin < kStrip ? cols - begin : kStrip;
+    const std::int64_t width = x.cols - begin < kStrip ? x.cols - begin : kStrip;
     auto* sums = block.template Shared<double>();
     block.ForEach(kBlockThreads, [&](std::int64_t thread) {
       const std::int64_t j = thread % kStrip;
       if (j >= width) return;
       double sum = 0;
-      for (std::int64_t i = thread / kStrip; i < rows; i += kLanes) {
-        const double value = static_cast<double>(x[i * cols + begin + j]) / unit;
+      for (std::int64_t i = thread / kStrip; i < x.rows; i += kLanes) {
+        const double value = static_cast<double>(*x.At(0, i, begin + j)) / unit;
         sum += value * value;
       }
       sums[thread] = sum;
     });
     block.ForEach(width, [&](std::int64_t j) {
-      double sum = 0;
+      double sum = add ? squares[begin + j] : 0;
       for (std::int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane * kStrip + j];
       squares[begin + j] = static_cast<float>(sum);
     });
@@ -196,37 +195,36 @@ struct SumColumnSquares {
 
   template <typename Visit>
   void Accesses(std::int64_t, Visit visit) const {
-    VisitVector(visit, x, rows * cols, false);
-    VisitVector(visit, squares, cols, true);
+    x.Accesses(visit, false);
+    if (add) VisitVector(visit, squares, x.cols, false);
+    VisitVector(visit, squares, x.cols, true);
   }
 };
 
 // Math::DivideColumns(): a block per row.
 struct DivideByColumnNorms {
-  const float* x;
-  std::int64_t rows;
-  std::int64_t cols;
+  TypedMatrix<const float> x;
   const float* squares;
   float unit;
   float eps;
   float gamma;
-  float* y;
+  TypedMatrix<float> y;
 
-  std::int64_t Blocks() const { return rows; }
+  std::int64_t Blocks() const { return x.rows; }
 
   template <typename Block>
   WEFT_HD void operator()(Block& block, std::int64_t index) const {
-    block.ForEach(cols, [&](std::int64_t j) {
+    block.ForEach(x.cols, [&](std::int64_t j) {
       const double factor = ColumnFactor(squares[j], unit, eps, gamma);
-      y[index * cols + j] = static_cast<float>(x[index * cols + j] * factor);
+      *y.At(0, index, j) = static_cast<float>(*x.At(0, index, j) * factor);
     });
   }
 
   template <typename Visit>
   void Accesses(std::int64_t, Visit visit) const {
-    VisitVector(visit, x, rows * cols, false);
-    VisitVector(visit, squares, cols, false);
-    VisitVector(visit, y, rows * cols, true);
+    x.Accesses(visit, false);
+    VisitVector(visit, squares, x.cols, false);
+    y.Accesses(visit, true);
   }
 };
 

@@ -105,23 +105,25 @@ absl::Status HostMath::RowNorm(Stream& stream, const Matrix& x, bool columns, fl
   return absl::OkStatus();
 }
 
-absl::Status HostMath::ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols,
-                                     const float* x, float unit, float* squares) {
-  WEFT_RETURN_IF_ERROR(CheckColumnNorms(rows, cols, {.squares = squares, .unit = unit}));
-  if (cols == 0) return absl::OkStatus();
+absl::Status HostMath::ColumnSquares(Stream& stream, const Matrix& x, float unit, bool add,
+                                     float* squares) {
+  WEFT_RETURN_IF_ERROR(CheckColumnSquares(x, unit));
+  if (x.cols == 0) return absl::OkStatus();
   stream.Enqueue([=] {
-    ColumnSquaresInto(x, rows, cols, unit, squares);
+    ColumnSquaresInto(static_cast<const float*>(x.data), x.rows, x.cols, x.row_stride, unit, add,
+                      squares);
     return absl::OkStatus();
   });
   return absl::OkStatus();
 }
 
-absl::Status HostMath::DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols,
-                                     const float* x, const ColumnNorms& norms, float* y) {
-  WEFT_RETURN_IF_ERROR(CheckColumnNorms(rows, cols, norms));
-  if (rows == 0 || cols == 0) return absl::OkStatus();
+absl::Status HostMath::DivideColumns(Stream& stream, const Matrix& x, const ColumnNorms& norms,
+                                     const Matrix& y) {
+  WEFT_RETURN_IF_ERROR(CheckDivideColumns(x, norms, y));
+  if (IsEmpty(x)) return absl::OkStatus();
   stream.Enqueue([=] {
-    DivideColumnsInto(x, rows, cols, norms, y);
+    DivideColumnsInto(static_cast<const float*>(x.data), x.rows, x.cols, x.row_stride, norms,
+                      static_cast<float*>(y.data), y.row_stride);
     return absl::OkStatus();
   });
   return absl::OkStatus();
@@ -212,6 +214,26 @@ absl::Status HostMath::Apply(Stream& stream, std::int64_t count, float decay, fl
     if (Skips(control)) return absl::OkStatus();
     WithElement(weight_type, [&]<typename W>(W*) {
       ApplyStep(count, decay, step, direction, static_cast<W*>(weight));
+    });
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status HostMath::ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                                   const Matrix& weight, const StepControl* control) {
+  WEFT_RETURN_IF_ERROR(CheckApplyMatrix(direction, weight));
+  if (IsEmpty(weight)) return absl::OkStatus();
+  stream.Enqueue([=] {
+    if (Skips(control)) return absl::OkStatus();
+    WithElement(weight.dtype, [&]<typename W>(W*) {
+      for (std::int64_t b = 0; b < weight.batch; ++b) {
+        for (std::int64_t i = 0; i < weight.rows; ++i) {
+          ApplyStep(weight.cols, decay, step,
+                    MatrixAt<const float>(direction, b) + i * direction.row_stride,
+                    MatrixAt<W>(weight, b) + i * weight.row_stride);
+        }
+      }
     });
     return absl::OkStatus();
   });

@@ -206,14 +206,16 @@ WEFT_FOR_EACH_PAIR(WEFT_DEFINE_ROW_NORM)
 #undef WEFT_DEFINE_ROW_NORM
 
 WEFT_VECTOR_CLONES void ColumnSquaresClones(const float* x, std::int64_t rows, std::int64_t cols,
-                                            double unit, float* squares) {
+                                            std::int64_t x_stride, double unit, bool add,
+                                            float* squares) {
   constexpr std::int64_t kBlock = 256;
   for (std::int64_t j0 = 0; j0 < cols; j0 += kBlock) {
     const std::int64_t width = std::min(kBlock, cols - j0);
     double sums[kBlock] = {};
+    for (std::int64_t j = 0; add && j < width; ++j) sums[j] = squares[j0 + j];
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t j = 0; j < width; ++j) {
-        const double value = x[i * cols + j0 + j] / unit;
+        const double value = x[i * x_stride + j0 + j] / unit;
         sums[j] += value * value;
       }
     }
@@ -222,7 +224,8 @@ WEFT_VECTOR_CLONES void ColumnSquaresClones(const float* x, std::int64_t rows, s
 }
 
 WEFT_VECTOR_CLONES void DivideColumnsClones(const float* x, std::int64_t rows, std::int64_t cols,
-                                            Math::ColumnNorms norms, float* y) {
+                                            std::int64_t x_stride, Math::ColumnNorms norms,
+                                            float* y, std::int64_t y_stride) {
   constexpr std::int64_t kBlock = 256;
   for (std::int64_t j0 = 0; j0 < cols; j0 += kBlock) {
     const std::int64_t width = std::min(kBlock, cols - j0);
@@ -232,8 +235,7 @@ WEFT_VECTOR_CLONES void DivideColumnsClones(const float* x, std::int64_t rows, s
     }
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t j = 0; j < width; ++j) {
-        const std::int64_t at = i * cols + j0 + j;
-        y[at] = static_cast<float>(x[at] * factors[j]);
+        y[i * y_stride + j0 + j] = static_cast<float>(x[i * x_stride + j0 + j] * factors[j]);
       }
     }
   }
@@ -315,14 +317,14 @@ void RowNormInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64
   }
 }
 
-void ColumnSquaresInto(const float* x, std::int64_t rows, std::int64_t cols, double unit,
-                       float* squares) {
-  ColumnSquaresClones(x, rows, cols, unit, squares);
+void ColumnSquaresInto(const float* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
+                       double unit, bool add, float* squares) {
+  ColumnSquaresClones(x, rows, cols, x_stride, unit, add, squares);
 }
 
-void DivideColumnsInto(const float* x, std::int64_t rows, std::int64_t cols,
-                       const Math::ColumnNorms& norms, float* y) {
-  DivideColumnsClones(x, rows, cols, norms, y);
+void DivideColumnsInto(const float* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
+                       const Math::ColumnNorms& norms, float* y, std::int64_t y_stride) {
+  DivideColumnsClones(x, rows, cols, x_stride, norms, y, y_stride);
 }
 
 template <typename T>

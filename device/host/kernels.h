@@ -21,10 +21,10 @@ void RowNormInto(const From* x, std::int64_t rows, std::int64_t cols, std::int64
                  bool columns, double eps, double gamma, To* y, std::int64_t y_stride);
 
 // Math::ColumnSquares() and Math::DivideColumns().
-void ColumnSquaresInto(const float* x, std::int64_t rows, std::int64_t cols, double unit,
-                       float* squares);
-void DivideColumnsInto(const float* x, std::int64_t rows, std::int64_t cols,
-                       const Math::ColumnNorms& norms, float* y);
+void ColumnSquaresInto(const float* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
+                       double unit, bool add, float* squares);
+void DivideColumnsInto(const float* x, std::int64_t rows, std::int64_t cols, std::int64_t x_stride,
+                       const Math::ColumnNorms& norms, float* y, std::int64_t y_stride);
 
 // Y = X + Y.
 template <typename T>

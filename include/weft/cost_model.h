@@ -122,10 +122,12 @@ inline constexpr int kLargestBatch = 8;
 // with its last.
 inline constexpr double kLeastGain = 0.1;
 
-// What owner assignment is told of one matrix; `batches` is false where it always runs alone.
+// What owner assignment is told of one matrix; `batches` is false where it never shares a batch
+// with other matrices. `parts` >= 1 of `work` are one run of it, as a batch.
 struct OwnedWork {
   ComputeWork work;
   bool batches = true;
+  int parts = 1;
 };
 
 struct BatchTables {

@@ -86,22 +86,22 @@ class Math {
   virtual absl::Status RowNorm(Stream& stream, const Matrix& x, bool columns, float eps,
                                float gamma, const Matrix& y) = 0;
 
-  // The two halves of RowNorm() of columns whose rows lie on several ranks, which add up `squares`
-  // in between; fp32, dense rows x cols:
-  //   squares[j] = sum over rows of (x[i][j] / unit)^2, and zeros without rows;
+  // The two halves of RowNorm() of columns whose rows lie in several places, with `squares` added
+  // up in between; X and Y fp32, one matrix each, of one shape; `squares` has X.cols numbers:
+  //   squares[j] = (add ? squares[j] : 0) + sum over rows of (x[i][j] / unit)^2;
   //   y[i][j] = gamma * x[i][j] / max(unit * sqrt(squares[j]), eps), a column of zeros gives zeros.
   // Formed in double and rounded once. `unit`, a positive number, keeps squares inside fp32's
-  // range. y may be x.
-  virtual absl::Status ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols,
-                                     const float* x, float unit, float* squares) = 0;
+  // range. Without rows squares are zeros, or stay as they are. Y may be X.
+  virtual absl::Status ColumnSquares(Stream& stream, const Matrix& x, float unit, bool add,
+                                     float* squares) = 0;
   struct ColumnNorms {
     const float* squares = nullptr;
     float unit = 1;
     float eps = 0;
     float gamma = 1;
   };
-  virtual absl::Status DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols,
-                                     const float* x, const ColumnNorms& norms, float* y) = 0;
+  virtual absl::Status DivideColumns(Stream& stream, const Matrix& x, const ColumnNorms& norms,
+                                     const Matrix& y) = 0;
 
   // Y = op(X), converting the dtype. Shapes: Y has the shape of op(X).
   virtual absl::Status Convert(Stream& stream, const Matrix& x, bool transpose,
@@ -135,6 +135,10 @@ class Math {
   virtual absl::Status Apply(Stream& stream, std::int64_t count, float decay, float step,
                              const float* direction, void* weight, DType weight_type,
                              const StepControl* control) = 0;
+  // The same bits for the elements of matrices of one shape: D fp32, W of any dtype, without
+  // overlap.
+  virtual absl::Status ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                                   const Matrix& weight, const StepControl* control) = 0;
 
   // torch.optim.AdamW's step, decoupled decay: with g = s * G and t = *applied_steps + 1,
   //   W <- W * (1 - lr * wd);  m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2;

@@ -120,6 +120,10 @@ struct PeriodicOptions {
   friend bool operator==(const PeriodicOptions&, const PeriodicOptions&) = default;
 };
 
+// For MatrixSpec::row_blocks and column_blocks, `count` blocks of `size` rows or columns: heads,
+// experts. Less than one of either is refused when the matrix is registered.
+std::vector<std::int64_t> EqualBlocks(std::int64_t count, std::int64_t size);
+
 // M <- mu M + (1 - mu) G;  U = nesterov ? mu M + (1 - mu) G : M;  D = NS(U);
 // W <- W (1 - lr wd) - lr * scale * D.
 struct MuonOptions {

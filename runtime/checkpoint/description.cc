@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "runtime/registration.h"
-#include "runtime/row_blocks.h"
+#include "runtime/parts.h"
 
 namespace weft::runtime {
 namespace {

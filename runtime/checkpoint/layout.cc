@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/memory.h"
-#include "runtime/row_blocks.h"
+#include "runtime/parts.h"
 
 namespace weft::runtime {
 namespace {

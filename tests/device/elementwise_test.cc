@@ -187,6 +187,43 @@ RC_GTEST_FIXTURE_PROP(ElementwiseTest, ApplyAgreesWithFloat64, ()) {
   }
 }
 
+// Where the elements lie changes no bit.
+RC_GTEST_FIXTURE_PROP(ElementwiseTest, ApplyMatrixHasTheBitsOfApply, ()) {
+  const std::int64_t rows = *rc::gen::inRange(0, 40), cols = *rc::gen::inRange(1, 40);
+  const std::int64_t batch = *rc::gen::inRange(1, 3);
+  const DType type = *rc::gen::elementOf(kDTypes);
+  const float decay = *rc::gen::element(0.0f, 0.002f);
+  std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
+  Operand direction(DType::kF32, rows, cols, batch, *rc::gen::inRange(0, 3), 2);
+  Operand weight(type, rows, cols, batch, *rc::gen::inRange(0, 3), 1);
+  direction.FillNormal(random);
+  weight.FillNormal(random);
+  const std::int64_t count = batch * rows * cols;
+  Operand d(DType::kF32, 1, count), w(type, 1, count);
+  const auto each = [&](auto fn) {
+    for (std::int64_t b = 0, k = 0; b < batch; ++b) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = 0; j < cols; ++j) fn(b, i, j, k++);
+      }
+    }
+  };
+  each([&](auto b, auto i, auto j, auto k) {
+    d.set(0, 0, k, direction.at(b, i, j));
+    w.set(0, 0, k, weight.at(b, i, j));
+  });
+  const auto skips = std::make_unique<StepControl>(StepControl{.skip = 1});
+  for (const StepControl* control :
+       {static_cast<const StepControl*>(nullptr), static_cast<const StepControl*>(skips.get())}) {
+    absl::Status status =
+        math_.ApplyMatrix(*stream_, decay, 0.3f, direction.matrix(), weight.matrix(), control);
+    status.Update(math_.Apply(*stream_, count, decay, 0.3f, static_cast<float*>(d.matrix().data),
+                              w.matrix().data, type, control));
+    RC_ASSERT(Finish(status).ok());
+    each([&](auto b, auto i, auto j, auto k) { RC_ASSERT(weight.at(b, i, j) == w.at(0, 0, k)); });
+    RC_ASSERT(weight.PaddingIntact());
+  }
+}
+
 RC_GTEST_FIXTURE_PROP(ElementwiseTest, AdamWAgreesWithFloat64, ()) {
   const std::int64_t count = *rc::gen::inRange(1, 50);
   const DType gradient_type = *rc::gen::elementOf(kDTypes);
@@ -343,6 +380,18 @@ TEST_F(ElementwiseTest, NullOrAliasedArgumentsAreRefused) {
   EXPECT_EQ(math_.Apply(*stream_, -1, 0, 1, a.data(), b.data(), DType::kF32, nullptr).message(),
             "the element count -1 is negative");
   EXPECT_TRUE(math_.Apply(*stream_, 0, 0, 1, nullptr, nullptr, DType::kF32, nullptr).ok());
+  const Matrix d = Matrix::Dense(a.data(), DType::kF32, 2, 2);
+  EXPECT_EQ(math_.ApplyMatrix(*stream_, 0, 1, d, d, nullptr).message(),
+            "the weight overlaps the direction");
+  EXPECT_EQ(math_
+                .ApplyMatrix(*stream_, 0, 1, Matrix::Dense(a.data(), DType::kBF16, 2, 2),
+                             Matrix::Dense(b.data(), DType::kF32, 2, 2), nullptr)
+                .message(),
+            "only an fp32 direction can be applied");
+  EXPECT_EQ(
+      math_.ApplyMatrix(*stream_, 0, 1, d, Matrix::Dense(b.data(), DType::kF32, 1, 4), nullptr)
+          .code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -111,6 +111,24 @@ RC_GTEST_FIXTURE_PROP(GpuKernelsTest, ConversionsHaveTheHostsBits, ()) {
   RC_ASSERT(SameBits(y, expected));
 }
 
+RC_GTEST_FIXTURE_PROP(GpuKernelsTest, AppliedMatricesHaveTheHostsBits, ()) {
+  const Shape s;
+  const DType type = AnyType();
+  const StepControl control{.skip = *rc::gen::element(0.0f, 1.0f)};
+  Operand direction = AnyMatrix(DType::kF32, s.rows, s.cols, s.batch);
+  Operand weight = AnyMatrix(type, s.rows, s.cols, s.batch);
+  std::mt19937_64 random(AnySeed());
+  Fill(direction, random);
+  Fill(weight, random);
+  Operand expected = weight;
+  Finish(math_.ApplyMatrix(*stream_, 0.01f, 0.3f, direction.matrix(), expected.matrix(), &control));
+  WithElement(type, [&]<typename W>(W*) {
+    RunOnHost(ApplyTiles<W>{TypedMatrix<const float>(direction.matrix()), 0.01f, 0.3f,
+                            TypedMatrix<W>(weight.matrix()), &control});
+  });
+  RC_ASSERT(SameBits(weight, expected));
+}
+
 RC_GTEST_FIXTURE_PROP(GpuKernelsTest, ProductsWithoutTermsHaveTheHostsBits, ()) {
   const Shape s;
   const DType type = AnyType();

@@ -153,6 +153,11 @@ TEST(CheckpointRefusal, OptionsThatDifferAreRefusedUnlessAccepted) {
          m[0].row_blocks = {8, 16};
        },
        "matrix 'wq' has row_blocks nothing there and is registered with [8,16]"},
+      {"column blocks",
+       [](CheckpointModel& m) {
+         m[0].column_blocks = {8, 8};
+       },
+       "matrix 'wq' has column_blocks nothing there and is registered with [8,8]"},
   };
   for (const Change& change : changes) {
     SCOPED_TRACE(change.what);

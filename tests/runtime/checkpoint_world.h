@@ -35,6 +35,7 @@ struct CheckpointMatrix {
   std::int64_t padding_rows = 0;
   std::vector<std::int64_t> row_blocks = {};
   std::vector<std::int64_t> shard_rows = {};
+  std::vector<std::int64_t> column_blocks = {};
 };
 using CheckpointModel = std::vector<CheckpointMatrix>;
 
@@ -171,6 +172,7 @@ class CheckpointMember {
       spec.shard_rows = matrix.shard_rows;
       spec.padding_rows = matrix.padding_rows;
       spec.row_blocks = matrix.row_blocks;
+      spec.column_blocks = matrix.column_blocks;
       pins_.push_back(std::make_unique<Pinned>(weights_[m].data(), weights_[m].size()));
       if (const auto id = runtime_->AddMatrix(spec); !id.ok()) return id.status();
     }

@@ -29,13 +29,13 @@ class ForwardingMath : public Math {
                        const Matrix& y) override {
     return inner_.RowNorm(stream, x, columns, eps, gamma, y);
   }
-  absl::Status ColumnSquares(Stream& stream, std::int64_t rows, std::int64_t cols, const float* x,
-                             float unit, float* squares) override {
-    return inner_.ColumnSquares(stream, rows, cols, x, unit, squares);
+  absl::Status ColumnSquares(Stream& stream, const Matrix& x, float unit, bool add,
+                             float* squares) override {
+    return inner_.ColumnSquares(stream, x, unit, add, squares);
   }
-  absl::Status DivideColumns(Stream& stream, std::int64_t rows, std::int64_t cols, const float* x,
-                             const ColumnNorms& norms, float* y) override {
-    return inner_.DivideColumns(stream, rows, cols, x, norms, y);
+  absl::Status DivideColumns(Stream& stream, const Matrix& x, const ColumnNorms& norms,
+                             const Matrix& y) override {
+    return inner_.DivideColumns(stream, x, norms, y);
   }
   absl::Status Convert(Stream& stream, const Matrix& x, bool transpose, const Matrix& y) override {
     return inner_.Convert(stream, x, transpose, y);
@@ -62,6 +62,10 @@ class ForwardingMath : public Math {
                      const float* direction, void* weight, DType weight_type,
                      const StepControl* control) override {
     return inner_.Apply(stream, count, decay, step, direction, weight, weight_type, control);
+  }
+  absl::Status ApplyMatrix(Stream& stream, float decay, float step, const Matrix& direction,
+                           const Matrix& weight, const StepControl* control) override {
+    return inner_.ApplyMatrix(stream, decay, step, direction, weight, control);
   }
   absl::Status AdamW(Stream& stream, const AdamWArguments& arguments) override {
     return inner_.AdamW(stream, arguments);
