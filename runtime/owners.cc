@@ -69,7 +69,8 @@ absl::StatusOr<Plan> BuildWithOwners(PlanRequest request, const RuntimeOptions& 
     return plan;
   };
   const bool owners_matter =
-      (request.strategy == Strategy::kOwner || request.strategy == Strategy::kNodeLocal) &&
+      (request.strategy == Strategy::kOwner || request.strategy == Strategy::kNodeLocal ||
+       request.strategy == Strategy::kLayerwise) &&
       request.topology.grid.size() > 1;
   const bool given = !request.ownership.owners.empty();
   if (given || options.owner_solver == OwnerSolver::kHeuristic || !owners_matter) {

@@ -11,9 +11,13 @@
 
 namespace weft::scheduler {
 
-// The set of matrices that lie side by side in the buffer of a slot; -1 for none.
+// The set of matrices that lie side by side in the buffer of a slot; -1 for none. Those of an
+// exchange do where it reduces them.
 inline std::int32_t SetOf(const PlanMatrix& matrix, Slot slot) {
-  return slot == Slot::kUpdate || slot == Slot::kDirection ? matrix.batch : matrix.bucket;
+  if (slot == Slot::kUpdate || slot == Slot::kDirection) return matrix.batch;
+  const bool reduced =
+      slot == Slot::kGradient || slot == Slot::kReducedGradient || slot == Slot::kPassGradient;
+  return matrix.exchange >= 0 && reduced ? matrix.exchange : matrix.bucket;
 }
 
 // The buffer behind a slot on a rank; -1 for none. A rank that keeps the weight has it in memory of

@@ -57,6 +57,7 @@ class Digest {
     Add(matrix.owner);
     Add(matrix.bucket);
     Add(matrix.batch);
+    Add(matrix.exchange);
     for (std::int32_t buffer : matrix.buffers) Add(buffer);
     Add(matrix.path);
     Add(matrix.fallback);

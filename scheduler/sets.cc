@@ -1,7 +1,9 @@
 #include "scheduler/sets.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "scheduler/run_costs.h"
 #include "scheduler/slots.h"
@@ -20,6 +22,7 @@ bool MayTravelTogether(const Plan& plan, const PlanMatrix& matrix) {
   // A shard's rows lie apart from those of the next matrix; a caller's rule has a matrix to itself.
   if (matrix.layout == Layout::kSharded || matrix.rule == RuleKind::kCustom) return false;
   const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
+  if (path == PathKind::kLayerwise) return false;  // by exchanges
   const bool reduces = matrix.gradient == GradientKind::kLocal;
   return HasOwner(path) || (path != PathKind::kLocal && reduces);
 }
@@ -90,6 +93,41 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
     if (matrices.size() < 2) continue;
     for (std::int32_t m : matrices) {
       plan.matrices[m].bucket = static_cast<std::int32_t>(plan.sets.size());
+    }
+    plan.sets.push_back(std::move(matrices));
+  }
+}
+
+void FormExchanges(Plan& plan) {
+  struct Exchange {
+    std::vector<std::int32_t> matrices;
+    std::int64_t bytes = 0;
+  };
+  std::map<decltype(PathKey(plan, plan.matrices[0])), Exchange> open;
+  std::vector<std::vector<std::int32_t>> full;
+  for (std::size_t i = plan.matrices.size(); i-- > 0;) {
+    const PlanMatrix& matrix = plan.matrices[i];
+    const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
+    if (path != PathKind::kLayerwise || matrix.rule != RuleKind::kMuon) continue;
+    const std::int64_t bytes =
+        matrix.rows * matrix.cols * static_cast<std::int64_t>(SizeOf(matrix.dtype));
+    if (plan.limits.exchange_bytes == 0 || bytes > plan.limits.exchange_bytes) continue;
+    Exchange& exchange = open[PathKey(plan, matrix)];
+    if (exchange.bytes + bytes > plan.limits.exchange_bytes) {
+      full.push_back(std::move(exchange.matrices));
+      exchange = {};
+    }
+    exchange.matrices.push_back(static_cast<std::int32_t>(i));
+    exchange.bytes += bytes;
+  }
+  for (auto& [key, exchange] : open) full.push_back(std::move(exchange.matrices));
+  for (std::vector<std::int32_t>& matrices : full) {
+    if (matrices.size() < 2) continue;
+    std::sort(matrices.begin(), matrices.end(), [&](std::int32_t a, std::int32_t b) {
+      return std::pair(plan.matrices[a].owner, a) < std::pair(plan.matrices[b].owner, b);
+    });
+    for (std::int32_t m : matrices) {
+      plan.matrices[m].exchange = static_cast<std::int32_t>(plan.sets.size());
     }
     plan.sets.push_back(std::move(matrices));
   }

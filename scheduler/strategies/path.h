@@ -42,6 +42,7 @@ const Path& ReplicatedPath();
 const Path& GatherPath();
 const Path& OwnerPath();
 const Path& NodeLocalPath();
+const Path& LayerwisePath();
 const Path& ElementwisePath();
 
 // The name of a rule's work in descriptions.
