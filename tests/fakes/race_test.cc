@@ -192,6 +192,7 @@ TEST_F(RacesTest, AWaitThatIsDroppedIsMissed) {
 TEST_F(RacesTest, AStreamThatRunsLastWaitsForAllThatCanRun) {
   for (const bool waits : {false, true}) {
     SetUp();
+    const HostThread host;  // nothing runs before all is enqueued
     RunLast(0, "a");
     const cudaEvent_t end = NewEvent();
     for (int i = 0; i < 3; ++i) Engine::Get().Enqueue(a_, Touch("a", {{data_, 1, true}}));
