@@ -57,7 +57,8 @@ Weights Train(const ProcessGrid& grid, Strategy strategy, const Way& way, int pa
       for (int pass = 0; pass < jobs; ++pass) {
         for (int m = static_cast<int>(model.size()) - 1; m >= 0; --m) {
           const std::vector<float> gradient = model.Gradient(m, step * jobs + pass);
-          const auto job = runtime->Submit({.matrix = m, .gradient = gradient.data()});
+          const auto job =
+              runtime->Submit({.matrix = m, .gradient = gradient.data(), .more = pass + 1 < jobs});
           ASSERT_TRUE(job.ok()) << job.status();
         }
       }
