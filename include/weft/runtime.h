@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -22,6 +23,7 @@
 #include "weft/metrics.h"
 #include "weft/ownership.h"
 #include "weft/plan.h"
+#include "weft/strategy_choice.h"
 #include "weft/topology.h"
 #include "weft/update.h"
 
@@ -106,12 +108,16 @@ struct RuntimeOptions {
   std::string name = "weft";
   Topology topology;  // its grid must have the transport's size
   Strategy strategy = Strategy::kOwner;
+  // Strategy auto: `strategy` is not looked at, Commit() takes the one whose step is predicted to
+  // be the shortest beside this trainer (docs/evaluator.md). Of matrices in order of registration;
+  // rank 0's value, and its prediction, are those of all ranks.
+  std::optional<TrainerModel> auto_strategy;
   bool strict = false;  // refuse plans with a fallback
   // Strategies owner and node_local: who finds the owners, and how long the program may take (rank
-  // 0's value; the others wait meanwhile, so it must stay below the transport's deadline; infinite:
-  // the owners depend on the registrations alone). Plan::owner_report tells how good they are.
-  // Where the time ends the program, another run may get other owners: equal weights, but State()
-  // elsewhere.
+  // 0's value, with auto_strategy for each of them; the others wait meanwhile, so it must stay
+  // below the transport's deadline; infinite: the owners depend on the registrations alone).
+  // Plan::owner_report tells how good they are. Where the time ends the program, another run may
+  // get other owners: equal weights, but State() elsewhere.
   OwnerSolver owner_solver = OwnerSolver::kMilp;
   absl::Duration owner_time_limit = absl::Seconds(5);
   // Caps (one that is not kept fails Commit()), layers, given owners (nobody is asked to find any
@@ -233,6 +239,8 @@ class Runtime {
   virtual std::int64_t steps() const = 0;
   // After Commit().
   virtual const Plan& plan() const = 0;
+  // After Commit() with auto_strategy, the same on all ranks: what was chosen, why, and from what.
+  virtual const std::optional<StrategyReport>& strategy_report() const = 0;
   // This rank's optimizer state of a matrix, empty where it holds none: Muon's momentum, AdamW's m
   // then v, rows as held here. Valid while no step is under way.
   virtual absl::StatusOr<absl::Span<float>> State(MatrixId matrix) = 0;
