@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "runtime/messages.h"
+#include "scheduler/access.h"
 #include "scheduler/buffers.h"
 #include "scheduler/slots.h"
 #include "weft/update.h"
@@ -98,13 +99,15 @@ void OpIssuer::PrepareExtents() {
             scheduler::WholeRows(plan_.matrices[m], op.source) * plan_.matrices[m].cols;
         if (!IsCollective(op.kind)) extent.rows.push_back(RowsOf(op, m));
       }
-      if (op.kind == OpKind::kAllGather || op.kind == OpKind::kGather) {
-        extent.per_member = PerMember(op, op.source, width);
+      if (scheduler::IsExchange(plan_, op)) {
+        PrepareExchange(op, width, extent);
+      } else if (op.kind == OpKind::kAllGather || op.kind == OpKind::kGather) {
+        extent.per_member = PerMember(op, op.matrix, op.source, width);
       } else if (op.kind == OpKind::kScatter) {
-        extent.per_member = PerMember(op, op.target, width);
+        extent.per_member = PerMember(op, op.matrix, op.target, width);
         extent.begin = BytesBefore(op, extent.per_member, width);
       } else if (op.kind == OpKind::kReduceScatter) {
-        extent.per_member = PerMember(op, op.target, 1);
+        extent.per_member = PerMember(op, op.matrix, op.target, 1);
       }
       if (op.form == CollectiveForm::kSplit) {
         const Group& group = plan_.groups[op.group];
@@ -149,14 +152,27 @@ absl::Status OpIssuer::IssueOne(std::int32_t id, Stream& stream, const StepArgum
   return absl::OkStatus();
 }
 
-std::vector<std::int64_t> OpIssuer::PerMember(const Op& op, Slot slot, std::int64_t unit) const {
+std::vector<std::int64_t> OpIssuer::PerMember(const Op& op, std::int32_t m, Slot slot,
+                                              std::int64_t unit) const {
   std::vector<std::int64_t> counts;
   const Group& group = plan_.groups[op.group];
   for (const int member : group.parts[group.PartOf(rank_)]) {
-    counts.push_back(SlotRows(plan_, op.matrix, slot, member) * plan_.matrices[op.matrix].cols *
-                     unit);
+    counts.push_back(SlotRows(plan_, m, slot, member) * plan_.matrices[m].cols * unit);
   }
   return counts;
+}
+
+void OpIssuer::PrepareExchange(const Op& op, std::int64_t width, Extent& extent) const {
+  for (const std::int32_t m : MatricesOf(plan_, op)) {
+    if (op.kind == OpKind::kReduceScatter) {
+      const std::vector<std::int64_t> owned = PerMember(op, m, op.target, 1);
+      extent.per_member.resize(owned.size());
+      for (std::size_t r = 0; r < owned.size(); ++r) extent.per_member[r] += owned[r];
+    } else if (op.kind != OpKind::kAllGather) {
+      const Slot shard = op.kind == OpKind::kGather ? op.source : op.target;
+      extent.by_matrix.push_back(PerMember(op, m, shard, width));
+    }
+  }
 }
 
 absl::Status OpIssuer::IssueVerdict(const Op& op, Stream& stream, const StepArguments& arguments) {
@@ -198,9 +214,49 @@ absl::Status OpIssuer::IssueSplit(const Op& op, const Extent& extent, Stream& st
   return communicator.AllGatherV(stream, part, target, extent.part_bytes, tag);
 }
 
+// Gradients lie side by side in the order of their owners, so that one collective reduces them.
+// What is published lies where each matrix has it: its collectives run together.
+absl::Status OpIssuer::IssueExchange(const Op& op, const Extent& extent, Stream& stream,
+                                     Communicator& communicator) {
+  const absl::Span<const std::int32_t> matrices = MatricesOf(plan_, op);
+  const auto own = std::find_if(matrices.begin(), matrices.end(),
+                                [&](std::int32_t m) { return plan_.matrices[m].owner == rank_; });
+  if (op.kind == OpKind::kReduceScatter) {
+    const PlanMatrix& first = plan_.matrices[op.matrix];
+    return communicator.ReduceScatterV(
+        stream, memory_.slot(op.matrix, op.source),
+        own == matrices.end() ? nullptr : memory_.slot(*own, op.target), extent.per_member,
+        SlotType(first, op.source), ReduceOp::kSum, {first.name, Name(op.kind)});
+  }
+  WEFT_RETURN_IF_ERROR(communicator.GroupStart());
+  absl::Status issued;
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const PlanMatrix& matrix = plan_.matrices[matrices[i]];
+    const OpTag tag{matrix.name, Name(op.kind)};
+    const void* source = memory_.slot(matrices[i], op.source);
+    void* target = memory_.slot(matrices[i], op.target);
+    if (op.kind == OpKind::kAllGather) {
+      const auto width = static_cast<std::int64_t>(SizeOf(SlotType(matrix, op.source)));
+      issued.Update(communicator.Broadcast(stream, target, matrix.rows * matrix.cols * width,
+                                           matrix.owner, tag));
+    } else if (op.kind == OpKind::kGather) {
+      issued.Update(
+          communicator.GatherV(stream, source, target, extent.by_matrix[i], matrix.owner, tag));
+    } else {
+      issued.Update(
+          communicator.ScatterV(stream, source, target, extent.by_matrix[i], matrix.owner, tag));
+    }
+  }
+  issued.Update(communicator.GroupEnd());
+  return issued;
+}
+
 absl::Status OpIssuer::IssueCollective(const Op& op, const Extent& extent, Stream& stream) {
   Communicator* communicator = communicators_.of(op.group);
   WEFT_CHECK(communicator != nullptr) << "collective on group " << plan_.groups[op.group].name;
+  if (scheduler::IsExchange(plan_, op)) {
+    return IssueExchange(op, extent, stream, *communicator);
+  }
   if (op.form == CollectiveForm::kSplit) return IssueSplit(op, extent, stream, *communicator);
   const scheduler::PieceRange piece = scheduler::PieceOf(extent.elements, op);
   const PlanMatrix& matrix = plan_.matrices[op.matrix];

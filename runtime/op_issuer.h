@@ -75,6 +75,8 @@ class OpIssuer {
     std::vector<std::int64_t> per_member;
     std::vector<std::int64_t> part_bytes;
     std::int64_t begin = 0;  // scatters: bytes before what is scattered, in the root's source
+    // Gathers and scatters of an exchange: bytes of each member, by matrix of the op.
+    std::vector<std::vector<std::int64_t>> by_matrix;
   };
 
   absl::Status PrepareKernels();
@@ -84,6 +86,8 @@ class OpIssuer {
   absl::Status IssueSplit(const Op& op, const Extent& extent, Stream& stream,
                           Communicator& communicator);
   absl::Status IssueCollective(const Op& op, const Extent& extent, Stream& stream);
+  absl::Status IssueExchange(const Op& op, const Extent& extent, Stream& stream,
+                             Communicator& communicator);
   absl::Status IssueCompute(const Op& op, std::int32_t m, const Rows& rows, Stream& stream,
                             const StepArguments& arguments);
   absl::Status IssueRowNorm(const Op& op, std::int32_t m, Stream& stream);
@@ -99,8 +103,10 @@ class OpIssuer {
   std::int64_t FirstRow(std::int32_t m, std::int64_t rows) const;
   // Where the rows of `m` that `op` handles begin inside its source, which may hold more of them.
   const std::byte* OwnRows(const Op& op, std::int32_t m) const;
-  // Elements of `slot` on each member of the op's group, times `unit`.
-  std::vector<std::int64_t> PerMember(const Op& op, Slot slot, std::int64_t unit) const;
+  // Elements of `slot` of a matrix on each member of the op's group, times `unit`.
+  std::vector<std::int64_t> PerMember(const Op& op, std::int32_t m, Slot slot,
+                                      std::int64_t unit) const;
+  void PrepareExchange(const Op& op, std::int64_t width, Extent& extent) const;
 
   Device& device_;
   const Plan& plan_;

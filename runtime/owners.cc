@@ -22,7 +22,8 @@ namespace {
 // ones.
 bool AreToBeFound(const PlanRequest& request, const RuntimeOptions& options) {
   const bool owners_matter =
-      (request.strategy == Strategy::kOwner || request.strategy == Strategy::kNodeLocal) &&
+      (request.strategy == Strategy::kOwner || request.strategy == Strategy::kNodeLocal ||
+       request.strategy == Strategy::kLayerwise) &&
       request.topology.grid.size() > 1;
   const bool given = !request.ownership.owners.empty();
   return owners_matter && !given && options.owner_solver != OwnerSolver::kHeuristic;

@@ -158,7 +158,7 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   const auto names_something = [](auto value, auto last) {
     return static_cast<int>(value) >= 0 && value <= last;
   };
-  if (!names_something(options.strategy, Strategy::kNodeLocal) ||
+  if (!names_something(options.strategy, Strategy::kLayerwise) ||
       !names_something(options.missing_gradient, MissingGradient::kSkip) ||
       !names_something(options.non_finite, NonFinite::kSkipMatrix) ||
       !names_something(options.owner_solver, OwnerSolver::kMilp) ||

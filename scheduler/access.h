@@ -27,6 +27,11 @@ inline bool IsRooted(OpKind kind) {
          kind == OpKind::kScatter;
 }
 
+// A collective of an exchange. Of each of its matrices the owner is the root.
+inline bool IsExchange(const Plan& plan, const Op& op) {
+  return op.set >= 0 && IsCollective(op.kind) && plan.matrices[op.matrix].exchange == op.set;
+}
+
 // How an op touches its source, its target and the rule's state, on a rank that is the root
 // of its part or not.
 struct Touches {
@@ -36,7 +41,13 @@ struct Touches {
   bool updates_state = false;
   bool reads_squares = false;  // kNormSquares of the matrix, beside its source
 };
-inline Touches TouchesOf(const Op& op, bool root) {
+inline Touches TouchesOf(const Op& op, bool root, bool exchange = false) {
+  if (exchange && op.kind == OpKind::kReduceScatter) {
+    return {.reads_source = true, .writes_target = root};
+  }
+  if (exchange && op.kind == OpKind::kAllGather) {
+    return {.reads_source = root, .writes_target = !root};
+  }
   switch (op.kind) {
     case OpKind::kAllReduce:
     case OpKind::kAllGather:
@@ -74,13 +85,14 @@ inline Touches TouchesOf(const Op& op, bool root) {
   return {};
 }
 
-// Calls visit(Access) for everything that `op` touches on a member of its group. Whatever runs once
-// the step is closed reads the verdict: it forbids writes of weights and state, and tells how every
-// later stage of a job has come out.
-template <typename Visit>
-void ForEachAccess(const Plan& plan, const Op& op, bool root, const Visit& visit) {
-  const Touches touches = TouchesOf(op, root);
+// Calls visit(Access) for everything that `op` touches on a member of its group, which is_root(m)
+// says to be the root for matrix m or not. Whatever runs once the step is closed reads the verdict:
+// it forbids writes of weights and state, and tells how every later stage of a job has come out.
+template <typename IsRootOf, typename Visit>
+void ForEachAccess(const Plan& plan, const Op& op, const IsRootOf& is_root, const Visit& visit) {
+  const bool exchange = IsExchange(plan, op);
   for (const std::int32_t matrix : MatricesOf(plan, op)) {
+    const Touches touches = TouchesOf(op, is_root(matrix), exchange);
     if (touches.reads_source) {
       visit(Access{matrix, static_cast<Resource>(op.source), true, false});
     }

@@ -5,6 +5,25 @@
 #include "weft/plan_cost.h"
 
 namespace weft::scheduler {
+namespace {
+
+// As they lie in buffers that they share: by their indices, but in an exchange by their owners.
+std::vector<std::int32_t> InMemoryOrder(const Plan& plan) {
+  std::vector<std::int32_t> order;
+  std::vector<bool> listed(plan.sets.size());
+  for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
+    const std::int32_t set = plan.matrices[i].exchange;
+    if (set < 0) {
+      order.push_back(static_cast<std::int32_t>(i));
+    } else if (!listed[set]) {
+      listed[set] = true;
+      order.insert(order.end(), plan.sets[set].begin(), plan.sets[set].end());
+    }
+  }
+  return order;
+}
+
+}  // namespace
 
 BufferSizes::BufferSizes(const Plan& plan)
     : plan_(plan),
@@ -18,8 +37,11 @@ BufferSizes::BufferSizes(const Plan& plan)
   }
   for (std::int64_t bytes : scratch_) all_scratch_ += bytes;
   for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    extents_.emplace_back(plan, static_cast<std::int32_t>(m));
+  }
+  for (const std::int32_t m : InMemoryOrder(plan)) {
     const PlanMatrix& matrix = plan.matrices[m];
-    const SlotExtents& extents = extents_.emplace_back(plan, static_cast<std::int32_t>(m));
+    const SlotExtents& extents = extents_[m];
     for (int s = 1; s < kSlotCount; ++s) {
       const Slot slot = static_cast<Slot>(s);
       if (slot == Slot::kWeight && matrix.layout != Layout::kOwned) continue;
@@ -28,8 +50,8 @@ BufferSizes::BufferSizes(const Plan& plan)
                                 : extents.At(slot, Role::kColumn) != Extent::kNothing
                                     ? on_column_[plan.topology.grid.local_of(matrix.owner)]
                                     : on_owner_[matrix.owner];
-      list.push_back({static_cast<std::int32_t>(m), slot,
-                      matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)))});
+      list.push_back(
+          {m, slot, matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)))});
     }
   }
 }

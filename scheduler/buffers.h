@@ -11,16 +11,20 @@
 
 namespace weft::scheduler {
 
-// The set of matrices that lie side by side in the buffer of a slot; -1 for none.
+// The set of matrices that lie side by side in the buffer of a slot; -1 for none. Those of an
+// exchange do where it reduces them.
 inline std::int32_t SetOf(const PlanMatrix& matrix, Slot slot) {
   if (slot == Slot::kNormSquares) return matrix.norm_set;
-  return slot == Slot::kUpdate || slot == Slot::kDirection ? matrix.batch : matrix.bucket;
+  if (slot == Slot::kUpdate || slot == Slot::kDirection) return matrix.batch;
+  const bool reduced =
+      slot == Slot::kGradient || slot == Slot::kReducedGradient || slot == Slot::kPassGradient;
+  return matrix.exchange >= 0 && reduced ? matrix.exchange : matrix.bucket;
 }
 // The set that an op of the matrix handles at once; -1: the matrix alone.
 inline std::int32_t SetOf(const PlanMatrix& matrix, OpKind kind, Slot target) {
   if (target == Slot::kNormSquares) return matrix.norm_set;
-  const bool by_shape = kind == OpKind::kOrthogonalize || kind == OpKind::kRowNorm;
-  return by_shape ? matrix.batch : matrix.bucket;
+  if (kind == OpKind::kOrthogonalize || kind == OpKind::kRowNorm) return matrix.batch;
+  return IsCollective(kind) && matrix.exchange >= 0 ? matrix.exchange : matrix.bucket;
 }
 
 // The buffer behind a slot on a rank; -1 for none. A rank that keeps the weight has it in memory of

@@ -136,7 +136,7 @@ absl::Status ChooseLayouts(Plan& plan, bool strict) {
       return absl::FailedPreconditionError(
           absl::StrCat("matrix '", matrix.name,
                        "' is sharded, which strategy replicated cannot serve; use gather, "
-                       "owner or node_local."));
+                       "owner, node_local or layerwise."));
     }
     if (plan.strategy == Strategy::kGather && matrix.layout == Layout::kReplicated) {
       matrix.fallback =
@@ -175,6 +175,7 @@ absl::Status AssignOwners(Plan& plan, const OwnershipOptions& options) {
   for (std::size_t i = 0; i < owners.size(); ++i) {
     for (std::int32_t m : TravelsWith(plan, posed.matrices[i])) plan.matrices[m].owner = owners[i];
   }
+  FormExchanges(plan);
   FormBatches(plan, options);
   FormNormSets(plan);
   return absl::OkStatus();
@@ -192,6 +193,8 @@ const Path& PathFor(const Plan& plan, const PlanMatrix& matrix) {
       return NodeLocalPath();
     case PathKind::kOwnerOfShards:
       return OwnerOfShardsPath();
+    case PathKind::kLayerwise:
+      return LayerwisePath();
     case PathKind::kLocal:
     case PathKind::kReplicated:
       break;
@@ -313,7 +316,7 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
 // A plan of checked matrices, without owners and ops.
 absl::StatusOr<Plan> Start(const PlanRequest& request) {
   WEFT_RETURN_IF_ERROR(Validate(request.topology));
-  if (request.strategy > Strategy::kNodeLocal) {
+  if (request.strategy > Strategy::kLayerwise) {
     return absl::InvalidArgumentError("the strategy names nothing.");
   }
   Plan plan;
@@ -325,7 +328,7 @@ absl::StatusOr<Plan> Start(const PlanRequest& request) {
   WEFT_RETURN_IF_ERROR(CheckLimits(plan.limits));
   const int ranks = request.topology.grid.size();
   for (PlanMatrix& matrix : plan.matrices) {
-    matrix.owner = matrix.bucket = matrix.batch = matrix.norm_set = -1;
+    matrix.owner = matrix.bucket = matrix.batch = matrix.exchange = matrix.norm_set = -1;
     if (matrix.layout == Layout::kSharded && matrix.shard_rows.empty() && matrix.rows >= 0) {
       matrix.shard_rows = DefaultShardRows(matrix.rows, ranks);
     }

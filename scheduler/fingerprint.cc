@@ -61,6 +61,7 @@ class Digest {
     Add(matrix.bucket);
     Add(matrix.batch);
     Add(matrix.norm_set);
+    Add(matrix.exchange);
     for (std::int32_t buffer : matrix.buffers) Add(buffer);
     Add(matrix.path);
     Add(matrix.fallback);

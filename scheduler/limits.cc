@@ -28,6 +28,7 @@ absl::Status CheckLimits(const PlanLimits& limits) {
     return refuse("passes", limits.passes, "1 to 1000");
   }
   for (const auto& [what, bytes] : {std::pair("bucket_bytes", limits.bucket_bytes),
+                                    std::pair("exchange_bytes", limits.exchange_bytes),
                                     std::pair("piece_bytes", limits.piece_bytes),
                                     std::pair("fetched_bytes", limits.fetched_bytes),
                                     std::pair("buffer_bytes", limits.buffer_bytes)}) {

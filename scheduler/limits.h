@@ -12,12 +12,13 @@ namespace weft::scheduler {
 // compile when the struct gets a field that is not named here.
 template <typename Visitor>
 void VisitFields(const PlanLimits& limits, Visitor&& visit) {
-  const auto& [collectives_in_flight, buffers_in_turn, bucket_bytes, piece_bytes,
+  const auto& [collectives_in_flight, buffers_in_turn, bucket_bytes, exchange_bytes, piece_bytes,
                inter_layers_ahead, intra_layers_ahead, keep_through_backward, passes,
                reduce_each_pass, fetched_bytes, buffer_bytes] = limits;
   visit("collectives_in_flight", collectives_in_flight);
   visit("buffers_in_turn", buffers_in_turn);
   visit("bucket_bytes", bucket_bytes);
+  visit("exchange_bytes", exchange_bytes);
   visit("piece_bytes", piece_bytes);
   visit("inter_layers_ahead", inter_layers_ahead);
   visit("intra_layers_ahead", intra_layers_ahead);

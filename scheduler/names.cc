@@ -21,8 +21,8 @@ std::string_view At(const std::array<std::string_view, kCount>& names, Enum valu
 constexpr std::array<std::string_view, 3> kLayouts = {"replicated", "sharded", "owned"};
 constexpr std::array<std::string_view, 2> kGradients = {"local", "reduced"};
 constexpr std::array<std::string_view, 3> kRules = {"muon", "elementwise", "custom"};
-constexpr std::array<std::string_view, 4> kStrategies = {"replicated", "gather", "owner",
-                                                         "node_local"};
+constexpr std::array<std::string_view, 5> kStrategies = {"replicated", "gather", "owner",
+                                                         "node_local", "layerwise"};
 constexpr std::array<std::string_view, kStageCount> kStages = {
     "submitted", "reduced", "orthogonalized", "applied", "published", "delivered"};
 constexpr std::array<std::string_view, kLaneCount> kLanes = {"compute", "intra", "inter", "caller"};

@@ -189,6 +189,21 @@ void PlanBuilder::OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots,
   if (slots.target == Slot::kPassGradient) Push(MakeAccumulate(m));
 }
 
+void PlanBuilder::OnExchange(OpKind kind, std::int32_t m, Place place, Slots slots) {
+  const std::int32_t set = matrix(m).exchange;
+  Emit({kind, World(), world_lane_, -1, 0}, plan_.sets[set][0], place, slots);
+  if (slots.target != Slot::kPassGradient) return;
+  for (std::int32_t each : plan_.sets[set]) Push(MakeAccumulate(each));
+}
+
+bool PlanBuilder::CompletesExchange(std::int32_t m) {
+  const std::int32_t set = matrix(m).exchange;
+  std::size_t& come = come_[set];
+  if (++come < plan_.sets[set].size()) return false;
+  come = 0;
+  return true;
+}
+
 void PlanBuilder::Use(std::int32_t m, std::int32_t use) {
   Emit({OpKind::kUse, World(), Lane::kCaller, -1, 0}, m, {Stage::kSubmitted, Trigger::kNeeded, use},
        {Slot::kWeight, Slot::kNone});
@@ -273,9 +288,8 @@ void PlanBuilder::CheckGradient(std::int32_t group, std::int32_t m, Slot slot) {
 
 Slot PlanBuilder::ReducedInto(std::int32_t m) {
   if (pass_ == 0 || ReducingPasses(plan_, matrix(m)) == 1) return Slot::kReducedGradient;
-  const int owner = matrix(m).owner;
-  const int ring = owner >= 0 && !OnShards(m) ? owner : kEveryRank;
-  TakeTurn(m, Slot::kPassGradient, ring, buffers_in_turn());
+  const bool one = matrix(m).owner >= 0 && matrix(m).exchange < 0 && !OnShards(m);
+  TakeTurn(m, Slot::kPassGradient, one ? matrix(m).owner : kEveryRank, buffers_in_turn());
   return Slot::kPassGradient;
 }
 
@@ -320,8 +334,10 @@ void PlanBuilder::GiveBuffers() {
       const Slot slot = static_cast<Slot>(s);
       if (matrix.buffers[s] >= 0 || !extents.HeldAnywhere(slot)) continue;
       const std::int32_t set = SetOf(matrix, slot);
-      const std::int32_t first = set < 0 ? -1 : plan_.matrices[plan_.sets[set][0]].buffers[s];
-      matrix.buffers[s] = first >= 0 ? first : plan_.buffers++;
+      const std::int32_t buffer = plan_.buffers++;
+      matrix.buffers[s] = buffer;
+      if (set < 0) continue;
+      for (std::int32_t each : plan_.sets[set]) plan_.matrices[each].buffers[s] = buffer;
     }
   }
 }

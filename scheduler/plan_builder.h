@@ -63,6 +63,10 @@ class PlanBuilder {
 
   // Collectives of the whole matrix over all ranks.
   void OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root = -1);
+  // The same of all matrices in the exchange of `m`, each to or from its owner.
+  void OnExchange(OpKind kind, std::int32_t m, Place place, Slots slots);
+  // Called for each matrix of an exchange in a phase, tells the last: then all have come.
+  bool CompletesExchange(std::int32_t m);
   // From all ranks to the owner: `kind` is kReduce or kGather; `node` holds what lies between the
   // two levels. Where each node has an owner all of them get it, and FromOwner() stays in the node.
   // These, FromOwner() and Fetch() may leave their ops to wait for one that goes the other way
@@ -185,6 +189,7 @@ class PlanBuilder {
   std::vector<Journey> waiting_;  // the oldest first
   std::int64_t begun_ = 0;
   std::map<std::pair<Slot, int>, Ring> rings_;
+  std::map<std::int32_t, std::size_t> come_;  // by exchange: its matrices so far in this phase
 };
 
 }  // namespace weft::scheduler

@@ -28,6 +28,7 @@ Json ToJson(const PlanMatrix& matrix) {
                {"owner", matrix.owner},
                {"bucket", matrix.bucket},
                {"batch", matrix.batch},
+               {"exchange", matrix.exchange},
                {"path", matrix.path},
                {"fallback", matrix.fallback},
                {"peak_bytes", matrix.peak_bytes},

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "scheduler/access.h"
 #include "scheduler/groups.h"
 #include "weft/plan.h"
 
@@ -62,13 +63,19 @@ class RankOps {
     std::uint32_t begin;
     std::uint32_t others;
     std::uint32_t end;
+    // Of an exchange's op, which touches other things on each rank: its place in exchanges_.
+    std::int32_t exchange = -1;
   };
+
+  Touch TouchOf(const Access& access) const;
 
   const Plan& plan_;
   const GroupIndex groups_;
+  const std::vector<bool> shared_;  // by buffer
   std::vector<Touch> touches_;
-  std::vector<Lists> lists_;    // by op
-  std::vector<int> last_rank_;  // by op, the last rank found to have it
+  std::vector<std::vector<Touch>> exchanges_;  // of the rank
+  std::vector<Lists> lists_;                   // by op
+  std::vector<int> last_rank_;                 // by op, the last rank found to have it
   std::vector<std::int32_t> order_;
   std::vector<Item> items_;
   int rank_ = -1;

@@ -1,7 +1,9 @@
 #include "scheduler/sets.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "scheduler/run_costs.h"
 #include "scheduler/slots.h"
@@ -12,14 +14,20 @@ namespace {
 // What two matrices must have in common to take one path side by side.
 auto PathKey(const Plan& plan, const PlanMatrix& matrix) {
   return std::tuple(PathOf(plan.topology, plan.strategy, matrix), matrix.layout, matrix.rule,
-                    matrix.gradient, matrix.dtype, matrix.period, matrix.phase,
+                    matrix.gradient, matrix.dtype,
                     matrix.layout == Layout::kOwned ? matrix.layer : 0);
+}
+
+// And to have work in the same steps.
+auto StepsKey(const Plan& plan, const PlanMatrix& matrix) {
+  return std::tuple_cat(PathKey(plan, matrix), std::tuple(matrix.period, matrix.phase));
 }
 
 bool MayTravelTogether(const Plan& plan, const PlanMatrix& matrix) {
   // A shard's rows lie apart from those of the next matrix; a caller's rule has a matrix to itself.
   if (matrix.layout == Layout::kSharded || matrix.rule == RuleKind::kCustom) return false;
   const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
+  if (path == PathKind::kLayerwise) return false;  // by exchanges
   const bool reduces = matrix.gradient == GradientKind::kLocal;
   return HasOwner(path) || (path != PathKind::kLocal && reduces);
 }
@@ -65,7 +73,7 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
     std::int64_t bytes = 0;
     double flops = 0;
   };
-  std::map<std::pair<decltype(PathKey(plan, plan.matrices[0])), std::int32_t>, Bucket> open;
+  std::map<std::pair<decltype(StepsKey(plan, plan.matrices[0])), std::int32_t>, Bucket> open;
   std::vector<std::vector<std::int32_t>> full;
   for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
     const auto m = static_cast<std::int32_t>(i);
@@ -74,7 +82,8 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
     const std::int64_t bytes =
         matrix.rows * matrix.cols * static_cast<std::int64_t>(SizeOf(matrix.dtype));
     if (bytes > plan.limits.bucket_bytes) continue;
-    Bucket& bucket = open[{PathKey(plan, matrix), options.owners.empty() ? -1 : options.owners[m]}];
+    Bucket& bucket =
+        open[{StepsKey(plan, matrix), options.owners.empty() ? -1 : options.owners[m]}];
     const bool owned = GetsOwner(plan.topology.grid, plan.strategy, matrix);
     if (bucket.bytes + bytes > plan.limits.bucket_bytes ||
         (owned && bucket.flops + matrix.flops > most_flops)) {
@@ -95,9 +104,44 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
   }
 }
 
+void FormExchanges(Plan& plan) {
+  struct Exchange {
+    std::vector<std::int32_t> matrices;
+    std::int64_t bytes = 0;
+  };
+  std::map<decltype(PathKey(plan, plan.matrices[0])), Exchange> open;
+  std::vector<std::vector<std::int32_t>> full;
+  for (std::size_t i = plan.matrices.size(); i-- > 0;) {
+    const PlanMatrix& matrix = plan.matrices[i];
+    const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
+    if (path != PathKind::kLayerwise || matrix.rule != RuleKind::kMuon) continue;
+    const std::int64_t bytes =
+        matrix.rows * matrix.cols * static_cast<std::int64_t>(SizeOf(matrix.dtype));
+    if (plan.limits.exchange_bytes == 0 || bytes > plan.limits.exchange_bytes) continue;
+    Exchange& exchange = open[PathKey(plan, matrix)];
+    if (exchange.bytes + bytes > plan.limits.exchange_bytes) {
+      full.push_back(std::move(exchange.matrices));
+      exchange = {};
+    }
+    exchange.matrices.push_back(static_cast<std::int32_t>(i));
+    exchange.bytes += bytes;
+  }
+  for (auto& [key, exchange] : open) full.push_back(std::move(exchange.matrices));
+  for (std::vector<std::int32_t>& matrices : full) {
+    if (matrices.size() < 2) continue;
+    std::sort(matrices.begin(), matrices.end(), [&](std::int32_t a, std::int32_t b) {
+      return std::pair(plan.matrices[a].owner, a) < std::pair(plan.matrices[b].owner, b);
+    });
+    for (std::int32_t m : matrices) {
+      plan.matrices[m].exchange = static_cast<std::int32_t>(plan.sets.size());
+    }
+    plan.sets.push_back(std::move(matrices));
+  }
+}
+
 void FormBatches(Plan& plan, const OwnershipOptions& options) {
   if (options.batch_costs.empty()) return;
-  using Key = std::tuple<decltype(PathKey(plan, plan.matrices[0])), std::int32_t, std::int32_t,
+  using Key = std::tuple<decltype(StepsKey(plan, plan.matrices[0])), std::int32_t, std::int32_t,
                          std::int32_t, std::int32_t, std::int64_t, std::int64_t>;
   std::map<Key, std::vector<std::int32_t>> alike;
   for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
@@ -108,7 +152,7 @@ void FormBatches(Plan& plan, const OwnershipOptions& options) {
     if (matrix.rule != RuleKind::kMuon || StateOnShards(path)) continue;
     const std::int32_t table = options.matrix_table[m];
     if (table < 0 || table >= static_cast<std::int32_t>(options.batch_costs.size())) continue;
-    alike[{PathKey(plan, matrix), matrix.bucket, matrix.owner, table, matrix.ns_run, matrix.rows,
+    alike[{StepsKey(plan, matrix), matrix.bucket, matrix.owner, table, matrix.ns_run, matrix.rows,
            matrix.cols}]
         .push_back(m);
   }

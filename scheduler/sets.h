@@ -16,6 +16,11 @@ namespace weft::scheduler {
 // the owners' loads apart. `options` are checked.
 void FormBuckets(Plan& plan, const OwnershipOptions& options);
 
+// After: under layerwise, matrices of any owners that are reduced and published together, as the
+// backward pass yields them, as many as limits.exchange_bytes holds. Custom rules have matrices to
+// themselves.
+void FormExchanges(Plan& plan);
+
 // After: matrices of one owner (or that all ranks run), one cost table and one shape, in the
 // batches that the table makes cheapest. In a bucket only its own matrices are one batch. Without
 // tables there are none.

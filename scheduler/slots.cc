@@ -15,12 +15,12 @@ PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& m
   if (topology.grid.size() == 1) return PathKind::kLocal;
   if (matrix.layout == Layout::kOwned) return PathKind::kOwner;
   if (matrix.rule == RuleKind::kElementwise) return PathKind::kElementwise;
-  if (strategy == Strategy::kOwner && !matrix.pass_through) {
-    const bool shards = matrix.layout == Layout::kSharded && matrix.period > 1;
-    return shards ? PathKind::kOwnerOfShards : PathKind::kOwner;
-  }
+  const bool shards = matrix.layout == Layout::kSharded && matrix.period > 1;
+  const PathKind with_owner = shards ? PathKind::kOwnerOfShards : PathKind::kOwner;
+  if (strategy == Strategy::kOwner && !matrix.pass_through) return with_owner;
+  if (strategy == Strategy::kLayerwise) return PathKind::kLayerwise;
   if (strategy == Strategy::kNodeLocal && topology.grid.ranks_per_node > 1) {
-    return topology.grid.nodes > 1 ? PathKind::kNodeLocal : PathKind::kOwner;
+    return topology.grid.nodes > 1 ? PathKind::kNodeLocal : with_owner;
   }
   return matrix.layout == Layout::kSharded ? PathKind::kGather : PathKind::kReplicated;
 }
@@ -98,15 +98,17 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
       }
       break;
     case PathKind::kOwner:
-    case PathKind::kNodeLocal: {
-      const bool one = path_ == PathKind::kOwner;
+    case PathKind::kNodeLocal:
+    case PathKind::kLayerwise: {
+      const bool one = path_ != PathKind::kNodeLocal;
+      const bool levels = TwoLevel(grid_) && path_ != PathKind::kLayerwise;
       const auto at_owner = [&](Slot slot) {
         Set(Role::kOwner, slot, Extent::kWhole);
         if (!one) Set(Role::kColumn, slot, Extent::kWhole);
       };
       // The owner is the root of its own node too.
       const auto at_node_roots = [&](Slot slot, Extent extent) {
-        if (!TwoLevel(grid_)) return;
+        if (!levels) return;
         Set(Role::kOwner, slot, extent);
         Set(Role::kColumn, slot, extent);
       };
@@ -199,6 +201,7 @@ std::int64_t SlotExtents::RuleRows(int rank) const {
       return matrix_->shard_rows[rank];
     case PathKind::kOwner:
     case PathKind::kNodeLocal:
+    case PathKind::kLayerwise:
       return IsOwner(rank) ? matrix_->rows : 0;
   }
   return 0;

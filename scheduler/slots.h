@@ -17,6 +17,7 @@ enum class PathKind : std::uint8_t {
   kGather,       // the same, on shards gathered everywhere
   kOwner,        // one rank runs the rule
   kNodeLocal,    // one rank of each node does
+  kLayerwise,    // one rank runs the rule, and collectives are of the world
   // Periodic, of shards: the state stays on the shards, one rank runs NS on updates gathered there.
   kOwnerOfShards,
 };
@@ -26,7 +27,7 @@ inline bool GetsOwner(const ProcessGrid& grid, Strategy strategy, const PlanMatr
   if (matrix.layout == Layout::kOwned) return true;
   if (matrix.rule == RuleKind::kElementwise || matrix.pass_through) return false;
   // Where every rank is its node every rank would be an owner.
-  return strategy == Strategy::kOwner ||
+  return strategy == Strategy::kOwner || strategy == Strategy::kLayerwise ||
          (strategy == Strategy::kNodeLocal && (grid.ranks_per_node > 1 || grid.size() == 1));
 }
 // The ranks that can be an owner: under node_local those of the first node, which stand for the
@@ -50,7 +51,7 @@ inline int ReducingPasses(const Plan& plan, const PlanMatrix& matrix) {
 
 // One rank of the world, or of each node, runs NS or the caller's rule.
 inline bool HasOwner(PathKind path) {
-  return path == PathKind::kOwner || path == PathKind::kNodeLocal ||
+  return path == PathKind::kOwner || path == PathKind::kNodeLocal || path == PathKind::kLayerwise ||
          path == PathKind::kOwnerOfShards;
 }
 // Every rank has the state of its own rows.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/link_cost.h"
+#include "scheduler/access.h"
 #include "scheduler/collective_pattern.h"
 
 namespace weft::scheduler {
@@ -31,17 +32,63 @@ const Transfers::Crossing& Transfers::CrossingOf(std::int32_t group, int part) {
   return crossing;
 }
 
+std::int64_t Transfers::BusiestBytes(const Op& op) const {
+  const ProcessGrid& grid = model_.topology().grid;
+  const int ranks = grid.size();
+  // In gathers and scatters each rank sends to and receives from others; broadcasts go from rank to
+  // rank, so that each receives what it does not own.
+  const bool straight = op.kind == OpKind::kGather || op.kind == OpKind::kScatter;
+  std::vector<std::int64_t> sent(ranks), received(ranks);
+  std::vector<std::int64_t> left(resources_.size()), entered(resources_.size());
+  std::vector<int> nic_of(ranks, -1);
+  for (std::size_t i = 0; i < resources_.size(); ++i) {
+    if (resources_[i].kind != SharedResource::Kind::kNic) continue;
+    for (const int rank : resources_[i].ranks) nic_of[rank] = static_cast<int>(i);
+  }
+  for (const std::int32_t m : MatricesOf(plan_, op)) {
+    const PlanMatrix& matrix = plan_.matrices[m];
+    const std::int64_t row_bytes =
+        matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, op.source)));
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == matrix.owner) continue;
+      if (!straight) {
+        received[rank] += matrix.rows * row_bytes;
+        continue;
+      }
+      const bool inwards = op.kind == OpKind::kGather;
+      const int from = inwards ? rank : matrix.owner, to = inwards ? matrix.owner : rank;
+      const std::int64_t bytes = matrix.shard_rows[rank] * row_bytes;
+      sent[from] += bytes;
+      received[to] += bytes;
+      if (grid.node_of(from) == grid.node_of(to)) continue;
+      left[nic_of[from]] += bytes;
+      entered[nic_of[to]] += bytes;
+    }
+  }
+  std::int64_t most = 0;
+  for (const auto* list : {&sent, &received, &left, &entered}) {
+    most = std::max(most, list->empty() ? 0 : *std::max_element(list->begin(), list->end()));
+  }
+  return most;
+}
+
 std::int32_t Transfers::Of(std::int32_t op, int part) {
   const Op& first = plan_.ops[op];
   const int rank = plan_.groups[first.group].parts[part][0];
   const Op* const second = first.with_next ? &plan_.ops[op + 1] : nullptr;
-  const std::int64_t bytes = PayloadBytes(plan_, first, rank);
-  const std::int64_t others = second == nullptr ? -1 : PayloadBytes(plan_, *second, rank);
+  const bool together = IsExchange(plan_, first) && first.kind != OpKind::kReduceScatter;
+  const std::int64_t bytes = together ? BusiestBytes(first) : PayloadBytes(plan_, first, rank);
+  constexpr std::int64_t kNone = -1, kTogether = -2;
+  const std::int64_t others = second != nullptr ? PayloadBytes(plan_, *second, rank)
+                              : together        ? kTogether
+                                                : kNone;
   const Key key = {first.group, part, first.kind, first.form, bytes, others};
   const auto [place, is_new] =
       known_.try_emplace(key, static_cast<std::int32_t>(transfers_.size()));
   if (!is_new) return place->second;
-  const auto payload = static_cast<double>(bytes);
+  auto payload = static_cast<double>(bytes);
+  // Of equal parts, whose ports carry as much.
+  if (const double ranks = model_.topology().grid.size(); together) payload *= ranks / (ranks - 1);
   std::vector<Leg> legs = {{first.kind, payload}};
   if (second != nullptr) {
     legs.push_back({first.kind, static_cast<double>(others)});

@@ -49,6 +49,8 @@ class Transfers {
   };
 
   const Crossing& CrossingOf(std::int32_t group, int part);
+  // Of an exchange whose collectives run together: what the busiest port or NIC carries one way.
+  std::int64_t BusiestBytes(const Op& op) const;
   Transfer Make(const Crossing& crossing, const std::vector<Leg>& legs, bool pair) const;
 
   const Plan& plan_;

@@ -55,7 +55,10 @@ class MatrixExtents {
   void Mark(const Op& op) {
     for (const std::vector<int>& part : plan_.groups[op.group].parts) {
       for (std::size_t place = 0; place < part.size(); ++place) {
-        const Touches touches = TouchesOf(op, static_cast<std::int32_t>(place) == op.root);
+        const bool exchange = IsExchange(plan_, op);
+        const bool root =
+            exchange ? part[place] == matrix_.owner : static_cast<std::int32_t>(place) == op.root;
+        const Touches touches = TouchesOf(op, root, exchange);
         SlotMask& mask = touched_[part[place]];
         if (touches.reads_source) mask |= BitOf(op.source);
         if (touches.writes_target) mask |= BitOf(op.target);
@@ -66,11 +69,22 @@ class MatrixExtents {
 
   absl::Status CheckPart(std::int32_t index, const std::vector<int>& members) {
     const Op& op = plan_.ops[index];
-    const int root = op.root >= 0 ? members[op.root] : -1;
+    const bool exchange = IsExchange(plan_, op);
+    const int root = exchange ? matrix_.owner : op.root >= 0 ? members[op.root] : -1;
     const auto source = [&](int rank) { return extents_.Rows(op.source, rank); };
     const auto target = [&](int rank) { return extents_.Rows(op.target, rank); };
     const std::int64_t whole = WholeRows(matrix_, op.source);
     std::int64_t sources = 0, targets = 0;
+    if (exchange && (op.kind == OpKind::kReduceScatter || op.kind == OpKind::kAllGather)) {
+      // Whole matrices, to or from their owners.
+      for (int rank : members) {
+        const Touches touches = TouchesOf(op, rank == root, exchange);
+        const bool sends = !touches.reads_source || source(rank) == matrix_.rows;
+        const bool receives = !touches.writes_target || target(rank) == matrix_.rows;
+        if (!sends || !receives) return Mismatch(index, rank, source(rank), target(rank));
+      }
+      return Carries(matrix_.rows);
+    }
     switch (op.kind) {
       case OpKind::kGather:
       case OpKind::kAllGather:

@@ -79,29 +79,40 @@ absl::Status CheckGroup(const Group& group, int ranks) {
   return absl::OkStatus();
 }
 
-// A set is what its matrices say of it, and they could be one matrix as far as its ops care.
+// A set is what its matrices say of it, and they could be one matrix as far as its ops care; in an
+// exchange, but for their owners.
 absl::Status CheckSets(const Plan& plan) {
   for (std::size_t s = 0; s < plan.sets.size(); ++s) {
     const std::vector<std::int32_t>& set = plan.sets[s];
-    const bool ascending =
-        std::adjacent_find(set.begin(), set.end(), std::greater_equal<>()) == set.end();
-    if (set.size() < 2 || !ascending || !InRange(set.front(), plan.matrices.size()) ||
-        !InRange(set.back(), plan.matrices.size())) {
-      return InvalidPlan("set ", s, " is not of two or more matrices in order");
-    }
-    const PlanMatrix& first = plan.matrices[set[0]];
+    const auto exists = [&](std::int32_t m) { return InRange(m, plan.matrices.size()); };
     const auto index = static_cast<std::int32_t>(s);
+    const bool known = set.size() >= 2 && std::all_of(set.begin(), set.end(), exists);
+    const bool exchange = known && plan.matrices[set[0]].exchange == index;
+    const auto place = [&](std::int32_t m) {
+      return std::pair(exchange ? plan.matrices[m].owner : 0, m);
+    };
+    const bool in_order =
+        known && std::adjacent_find(set.begin(), set.end(), [&](std::int32_t a, std::int32_t b) {
+                   return place(a) >= place(b);
+                 }) == set.end();
+    if (!in_order) return InvalidPlan("set ", s, " is not of two or more matrices in order");
+    const PlanMatrix& first = plan.matrices[set[0]];
     const bool batch = first.batch == index;
     const bool norms = first.norm_set == index;
     for (std::int32_t m : set) {
       const PlanMatrix& matrix = plan.matrices[m];
-      const bool alike = matrix.owner == first.owner && matrix.gradient == first.gradient &&
-                         matrix.dtype == first.dtype;
-      if ((batch   ? matrix.batch
-           : norms ? matrix.norm_set
-                   : matrix.bucket) != index ||
-          matrix.period != first.period || matrix.phase != first.phase ||
-          matrix.layout != first.layout || matrix.rule != first.rule || (!norms && !alike) ||
+      const bool muon_of_layers =
+          PathOf(plan.topology, plan.strategy, matrix) == PathKind::kLayerwise &&
+          matrix.rule == RuleKind::kMuon && matrix.bucket == -1;
+      const bool same_steps = matrix.period == first.period && matrix.phase == first.phase;
+      const bool alike = matrix.gradient == first.gradient && matrix.dtype == first.dtype;
+      if ((batch      ? matrix.batch
+           : norms    ? matrix.norm_set
+           : exchange ? matrix.exchange
+                      : matrix.bucket) != index ||
+          (exchange ? !muon_of_layers : !same_steps) ||
+          (!exchange && !norms && matrix.owner != first.owner) || (!norms && !alike) ||
+          matrix.layout != first.layout || matrix.rule != first.rule ||
           (batch && (matrix.rows != first.rows || matrix.cols != first.cols ||
                      matrix.ns_run != first.ns_run))) {
         return InvalidPlan("matrix '", matrix.name, "' does not fit into set ", s, " with '",
@@ -110,7 +121,7 @@ absl::Status CheckSets(const Plan& plan) {
     }
   }
   for (const PlanMatrix& matrix : plan.matrices) {
-    for (std::int32_t set : {matrix.bucket, matrix.batch, matrix.norm_set}) {
+    for (std::int32_t set : {matrix.bucket, matrix.batch, matrix.exchange, matrix.norm_set}) {
       if (set != -1 && !InRange(set, plan.sets.size())) {
         return InvalidPlan("matrix '", matrix.name, "' is in set ", set, ", which does not exist");
       }
@@ -170,6 +181,7 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if ((op.source == Slot::kNone) != verdict || (op.target == Slot::kNone) != writes_none) {
     return InvalidPlan(what, writes_none ? " has a slot too many" : " lacks a slot");
   }
+  const bool exchange = !verdict && IsExchange(plan, op);
   const std::int32_t set = verdict ? -1 : SetOf(plan.matrices[op.matrix], op.kind, op.target);
   if (op.set != set || (set >= 0 && plan.sets[set][0] != op.matrix)) {
     return InvalidPlan(what, " is of set ", op.set, ", not of set ", set, " from its first matrix");
@@ -180,11 +192,15 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
     if (IsCollective(op.kind) && ranks.size() == 1 && !(verdict && alone)) {
       return InvalidPlan(what, " is a collective of rank ", ranks[0], " alone");
     }
-    if (IsRooted(op.kind) && !InRange(op.root, ranks.size())) {
+    if (exchange && ranks.size() != static_cast<std::size_t>(plan.topology.grid.size())) {
+      return InvalidPlan(what, " is an exchange among ", ranks.size(), " ranks, not all");
+    }
+    if (IsRooted(op.kind) && !exchange && !InRange(op.root, ranks.size())) {
       return InvalidPlan(what, " has its root at place ", op.root, " of ", ranks.size());
     }
   }
-  if (!IsRooted(op.kind) && op.root != -1) return InvalidPlan(what, " has a root too many");
+  const bool has_root = IsRooted(op.kind) && !exchange;
+  if (!has_root && op.root != -1) return InvalidPlan(what, " has a root too many");
   const bool on_compute = (!IsCollective(op.kind) && !use) || (verdict && alone);
   if ((op.lane == Lane::kCompute) != on_compute || (op.lane == Lane::kCaller) != use) {
     return InvalidPlan(what, " must not be on the ", std::string(Name(op.lane)), " lane");
@@ -203,7 +219,12 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   if (fetches && (verdict || plan.matrices[op.matrix].layout != Layout::kOwned)) {
     return InvalidPlan(what, " is for the trainer's use, but its matrix is not owned");
   }
-  if (op.kind == OpKind::kBroadcast && op.source != op.target) {
+  if (exchange && op.kind != OpKind::kReduceScatter && op.kind != OpKind::kAllGather &&
+      op.kind != OpKind::kGather && op.kind != OpKind::kScatter) {
+    return InvalidPlan(what, " is no collective of an exchange");
+  }
+  const bool spreads = op.kind == OpKind::kBroadcast || (exchange && op.kind == OpKind::kAllGather);
+  if (spreads && op.source != op.target) {
     return InvalidPlan(what, " must leave what it sends where it lies");
   }
   const bool may_split = op.kind == OpKind::kReduce || op.kind == OpKind::kBroadcast;
@@ -242,10 +263,10 @@ absl::Status CheckPair(const Plan& plan, std::int32_t index) {
   const auto single = [](const Op& one) {
     return one.form == CollectiveForm::kDirect && one.pieces == 1;
   };
-  const bool alike = IsRooted(op.kind) && next.kind == op.kind && next.group == op.group &&
-                     next.lane == op.lane && next.trigger == op.trigger && next.use == op.use &&
-                     next.pass == op.pass && single(op) && single(next) && !next.with_next &&
-                     SameSteps(plan, op, next);
+  const bool alike = op.root >= 0 && next.root >= 0 && next.kind == op.kind &&
+                     next.group == op.group && next.lane == op.lane && next.trigger == op.trigger &&
+                     next.use == op.use && next.pass == op.pass && single(op) && single(next) &&
+                     !next.with_next && SameSteps(plan, op, next);
   const std::vector<std::vector<int>>& parts = plan.groups[op.group].parts;
   const bool of_two = std::all_of(parts.begin(), parts.end(),
                                   [](const std::vector<int>& part) { return part.size() == 2; });
@@ -271,7 +292,7 @@ absl::Status CheckPair(const Plan& plan, std::int32_t index) {
 }  // namespace
 
 absl::Status CheckStructure(const Plan& plan) {
-  if (plan.buffers < 0 || plan.strategy > Strategy::kNodeLocal || !CheckLimits(plan.limits).ok()) {
+  if (plan.buffers < 0 || plan.strategy > Strategy::kLayerwise || !CheckLimits(plan.limits).ok()) {
     return InvalidPlan("its strategy, limits or number of buffers name nothing");
   }
   const ProcessGrid& grid = plan.topology.grid;

@@ -100,7 +100,7 @@ class MatrixUpdate {
     WEFT_RETURN_IF_ERROR(Move(op, members));
     const bool counts = op.target == Slot::kWeight && !fetches;
     for (std::size_t place = 0; counts && place < members.size(); ++place) {
-      if (Receives(op, place)) WEFT_RETURN_IF_ERROR(CountWrite(members[place]));
+      if (Receives(op, members, place)) WEFT_RETURN_IF_ERROR(CountWrite(members[place]));
     }
     return absl::OkStatus();
   }
@@ -152,15 +152,23 @@ class MatrixUpdate {
         "plan: on rank ", rank, ", ", DescribeOp(plan_, index_, rank), " ", what, "."));
   }
 
+  // In an exchange the matrix's owner.
+  int RootOf(const Op& op, const std::vector<int>& members) const {
+    if (IsExchange(plan_, op)) return matrix_->owner;
+    return op.root >= 0 ? members[op.root] : -1;
+  }
+
   // The root of a broadcast has it already, also where it is given it again.
-  static bool Receives(const Op& op, std::size_t place) {
-    const bool root = static_cast<std::int32_t>(place) == op.root;
-    return TouchesOf(op, root).writes_target && !(root && op.kind == OpKind::kBroadcast);
+  bool Receives(const Op& op, const std::vector<int>& members, std::size_t place) const {
+    const bool root = members[place] == RootOf(op, members);
+    return TouchesOf(op, root, IsExchange(plan_, op)).writes_target &&
+           !(root && op.kind == OpKind::kBroadcast);
   }
 
   absl::Status Move(const Op& op, const std::vector<int>& members) {
     std::int32_t value = 0;
-    switch (op.kind) {
+    const bool from_owner = IsExchange(plan_, op) && op.kind == OpKind::kAllGather;
+    switch (from_owner ? OpKind::kBroadcast : op.kind) {
       case OpKind::kAllReduce:
       case OpKind::kReduce:
       case OpKind::kReduceScatter:
@@ -174,7 +182,7 @@ class MatrixUpdate {
         break;
       case OpKind::kBroadcast:
       case OpKind::kScatter:
-        value = Value(ranks_[members[op.root]], op.source);
+        value = Value(ranks_[RootOf(op, members)], op.source);
         break;
       default:
         value = Value(ranks_[members[0]], op.source);
@@ -185,7 +193,7 @@ class MatrixUpdate {
         }
     }
     for (std::size_t place = 0; place < members.size(); ++place) {
-      if (!Receives(op, place)) continue;
+      if (!Receives(op, members, place)) continue;
       RankState& state = ranks_[members[place]];
       Value(state, op.target) = value;
       state.pass[static_cast<int>(op.target)] = op.pass;

@@ -17,8 +17,9 @@ namespace weft::collectives::local {
 // takes the longest of base::CollectiveSeconds() of the link classes in use and of what it has to
 // send through each root complex. It occupies ports and NICs until it ends, a root complex for as
 // long as that alone takes: while a slow NIC is waited for, others may pass. All of them serve in
-// booking order. Operations joined to one are booked with it; in a group of two those that go
-// opposite ways use both directions of its links at once. Thread-safe.
+// booking order. Operations joined to one are booked with it and begin at once: in a group of two
+// those that go opposite ways use both directions of its links, in larger ones the port that
+// carries most one way decides. Thread-safe.
 class Links {
  public:
   explicit Links(const Topology& topology);
@@ -35,6 +36,7 @@ class Links {
   const std::vector<SharedResource> resources_;
   const bool intra_emulated_;
   const bool inter_emulated_;
+  std::vector<int> nic_of_;  // by world rank, as in resources_
 
   mutable std::mutex mutex_;
   std::vector<Nanos> port_free_;      // by world rank

@@ -31,8 +31,10 @@ struct Op {
   std::int32_t matrix = -1;  // index into Plan::matrices, the first of the set; -1 for kVerdict
   std::int32_t set = -1;     // index into Plan::sets where the op handles several matrices at once
   std::int32_t group = 0;    // index into Plan::groups
-  std::int32_t root = -1;    // rooted collectives: the root's place in each part of the group
-  std::int32_t use = -1;     // kNeeded: index into Plan::uses
+  // Rooted collectives: the root's place in each part of the group. -1 for those of an exchange,
+  // where each matrix has its owner for root.
+  std::int32_t root = -1;
+  std::int32_t use = -1;  // kNeeded: index into Plan::uses
   // kSubmitted, with limits.reduce_each_pass: the pass whose gradient the op waits for; the last
   // where the matrix is reduced once in a step. Else 0.
   std::int32_t pass = 0;
@@ -118,8 +120,11 @@ struct PlanMatrix {
   std::int32_t owner = -1;
   std::int32_t bucket = -1;  // index into Plan::sets: the matrices that it travels with
   std::int32_t batch = -1;   // index into Plan::sets: the matrices that NS runs with it
-  std::int32_t norm_set =
-      -1;  // index into Plan::sets: those whose kNormSquares are summed with its
+  // Strategy layerwise: index into Plan::sets, the matrices of any owners that are reduced and
+  // published with it, each to and from its own.
+  std::int32_t exchange = -1;
+  // Index into Plan::sets: those whose kNormSquares are summed with its.
+  std::int32_t norm_set = -1;
   // The buffer behind each slot. Matrices share one by taking turns, or side by side:
   // BuffersOfRank().
   std::array<std::int32_t, kSlotCount> buffers = {};
@@ -157,9 +162,10 @@ struct Plan {
   bool check_gradients = false;
   PlanLimits limits;
   std::vector<PlanMatrix> matrices;
-  std::vector<std::vector<std::int32_t>> sets;  // buckets and batches: matrices, ascending
-  std::int32_t buffers = 0;                     // how many there are
-  std::vector<Use> uses;                        // of one step, in the order of the passes
+  // Buckets and batches: matrices, ascending. Exchanges: by owner, those of one owner ascending.
+  std::vector<std::vector<std::int32_t>> sets;
+  std::int32_t buffers = 0;  // how many there are
+  std::vector<Use> uses;     // of one step, in the order of the passes
   std::vector<Group> groups;
   std::vector<Op> ops;  // in one global order, which every lane keeps
   // lanes[rank][lane]: indices into ops, in issue order.

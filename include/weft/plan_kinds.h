@@ -34,6 +34,7 @@ enum class Strategy : std::uint8_t {
   kGather,
   kOwner,
   kNodeLocal,  // an owner on each node: the nodes repeat the work
+  kLayerwise,  // owners, and collectives of many owners' matrices at once, over the whole world
 };
 
 // A job passes its stages in this order.

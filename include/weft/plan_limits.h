@@ -41,6 +41,9 @@ struct PlanLimits {
   // Small matrices that have one owner, or that every rank updates, travel together while their
   // payload is at most this; 0: each on its own.
   std::int64_t bucket_bytes = 256 << 10;
+  // Strategy layerwise: matrices of any owners are reduced by one collective, and published by one,
+  // while their payload is at most this (docs/plan.md, "Sets"); 0: each by its own.
+  std::int64_t exchange_bytes = 128 << 20;
   // Payload of a reduction or broadcast in direct form above which it is cut into equal pieces, at
   // most 1024. What is published behind a matrix takes turns with its pieces, so that it waits for
   // one of them and not for all; pieces of a reduction, whose jobs come one by one, and of a

@@ -44,6 +44,7 @@ const Path& GatherPath();
 const Path& OwnerPath();
 const Path& NodeLocalPath();
 const Path& OwnerOfShardsPath();
+const Path& LayerwisePath();
 const Path& ElementwisePath();
 
 // The name of a rule's work in descriptions.

@@ -87,7 +87,26 @@ TEST(Links, InAGroupOfTwoOppositeWaysDoNotDisturbEachOther) {
   EXPECT_EQ(end(reduce, 0, broadcast, 0, 2), kHop + 4000)
       << "1000 fp32 elements come, 600 bytes go";
   EXPECT_EQ(end(reduce, 0, broadcast, 1, 2), 2 * kHop + 4600);
-  EXPECT_EQ(end(broadcast, 0, broadcast, 1, 3), 2 * 2 * kHop + 1600);
+  // In a larger one they begin at once, and rank 2 gets both.
+  EXPECT_EQ(end(broadcast, 0, broadcast, 1, 3), 2 * kHop + 1600);
+}
+
+// A gather to each of several members, as of an exchange: the port that carries most decides.
+TEST(Links, StraightWaysOfAGroupTakeWhatTheBusiestPortCarries) {
+  const auto op = [](OpKind kind) {
+    Operation first{kind, nullptr, nullptr, {100, 200, 300, 400}};
+    Operation second{kind, nullptr, nullptr, {10, 20, 30, 40}};
+    second.root = 3;
+    first.joined.push_back(second);
+    return first;
+  };
+  const std::vector<int> ranks = {0, 1, 2, 3};
+  for (const OpKind kind : {OpKind::kGather, OpKind::kScatter}) {
+    // Rank 0 gets 900 or sends them.
+    EXPECT_EQ(Links(Emulated(1, 4, 0)).Book(op(kind), ranks, 0), 3 * 2000 + 900);
+    // What goes between nodes passes the NICs: 700 at that of the first node.
+    EXPECT_EQ(Links(Emulated(2, 2, 1)).Book(op(kind), ranks, 0), 3 * 10000 + 4 * 700);
+  }
 }
 
 TEST(Links, FreeLinksTakeNoTimeAndOccupyNothing) {

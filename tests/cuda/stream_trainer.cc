@@ -317,6 +317,15 @@ std::vector<Scenario> Scenarios() {
       add("node_local_sharded",
           {.strategy = Strategy::kNodeLocal, .layout = Layout::kSharded, .adamw = true});
     }
+    add("layerwise", {.strategy = Strategy::kLayerwise, .adamw = true});
+    add("layerwise_sharded", {.strategy = Strategy::kLayerwise,
+                              .layout = Layout::kSharded,
+                              // Exchanges of two matrices.
+                              .options = [](RuntimeOptions& o) { o.limits.exchange_bytes = 500; },
+                              .adamw = true});
+    add("layerwise_reduced", {.strategy = Strategy::kLayerwise,
+                              .layout = Layout::kSharded,
+                              .gradient = GradientKind::kReduced});
     add("reduced", {.layout = Layout::kSharded, .gradient = GradientKind::kReduced});
     add("periodic_gather",
         {.strategy = Strategy::kGather, .layout = Layout::kSharded, .period = 2});

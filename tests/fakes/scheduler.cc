@@ -105,19 +105,11 @@ bool Scheduler::Step(std::unique_lock<std::mutex>& lock) {
                       std::any_of(world_.devices.begin(), world_.devices.end(), calls_back);
   if (others) std::erase_if(queues, is_last);
   if (queues.empty()) return false;
-  if (!others && (HostsActMeanwhile(lock) || !MayRun())) return true;
   auto& queue = *queues[world_.random() % queues.size()];
   const std::shared_ptr<Node> node = queue.front();
   queue.pop_front();
   Start(lock, node);
   return true;
-}
-
-// Before work that is to run last: threads that poll see what has ended by now, and may bring more.
-bool Scheduler::HostsActMeanwhile(std::unique_lock<std::mutex>& lock) {
-  constexpr std::chrono::milliseconds kManyPolls{2};
-  const std::uint64_t before = world_.changes;
-  return world_.engine_wake.wait_for(lock, kManyPolls, [&] { return world_.changes != before; });
 }
 
 void Scheduler::Start(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Node>& node) {

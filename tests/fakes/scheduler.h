@@ -28,7 +28,6 @@ class Scheduler {
   std::string Obstacle(const Node& node) const;
   bool Startable(const Node& node) const;
   bool Step(std::unique_lock<std::mutex>& lock);
-  bool HostsActMeanwhile(std::unique_lock<std::mutex>& lock);
   void Start(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Node>& node);
   void RunHostFunction(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Node>& node);
   void Meet(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Node>& node, bool sound);

@@ -71,8 +71,9 @@ struct Place {
 
 // One way of training it.
 Place DrawPlace(CheckpointModel model) {
-  const auto strategy = *rc::gen::element(Strategy::kReplicated, Strategy::kGather,
-                                          Strategy::kOwner, Strategy::kNodeLocal);
+  const auto strategy =
+      *rc::gen::element(Strategy::kReplicated, Strategy::kGather, Strategy::kOwner,
+                        Strategy::kNodeLocal, Strategy::kLayerwise);
   Place place{testing::OptionsFor(testing::DrawGrid(6), strategy), std::move(model)};
   place.options.pass_through = *rc::gen::element(PassThrough::kNever, PassThrough::kAlways);
   place.options.limits.bucket_bytes = *rc::gen::element<std::int64_t>(0, 2000, 1 << 20);

@@ -88,6 +88,8 @@ const Way kWays[] = {{Strategy::kReplicated, Layout::kReplicated},
                      {Strategy::kOwner, Layout::kSharded},
                      {Strategy::kNodeLocal, Layout::kReplicated},
                      {Strategy::kNodeLocal, Layout::kSharded},
+                     {Strategy::kLayerwise, Layout::kReplicated},
+                     {Strategy::kLayerwise, Layout::kSharded},
                      {Strategy::kOwner, Layout::kOwned}};
 
 TEST(Checkpoint, GoesOnBitForBitInAnEqualWorld) {

@@ -162,13 +162,15 @@ INSTANTIATE_TEST_SUITE_P(
                                          Way{Strategy::kOwner, Layout::kReplicated},
                                          Way{Strategy::kOwner, Layout::kSharded},
                                          Way{Strategy::kNodeLocal, Layout::kReplicated},
-                                         Way{Strategy::kNodeLocal, Layout::kSharded}),
+                                         Way{Strategy::kNodeLocal, Layout::kSharded},
+                                         Way{Strategy::kLayerwise, Layout::kReplicated},
+                                         Way{Strategy::kLayerwise, Layout::kSharded}),
                        ::testing::Values(GradientKind::kLocal, GradientKind::kReduced)),
     NameOfCase);
 
 // Case 4: never NS on a shard.
 TEST(Correctness, ShardedOverTwoRanksEqualsOneRank) {
-  for (const Strategy strategy : {Strategy::kGather, Strategy::kOwner}) {
+  for (const Strategy strategy : {Strategy::kGather, Strategy::kOwner, Strategy::kLayerwise}) {
     TrainAndCompare({{256, 256}}, {1, 2}, strategy, Layout::kSharded, GradientKind::kReduced, 1);
   }
 }
@@ -178,7 +180,7 @@ TEST(Correctness, UnevenAndEmptyShardsEqualOneRank) {
   const std::vector<std::pair<Shape, int>> cases = {
       {{18, 32}, 8}, {{17, 32}, 4}, {{1, 32}, 2}, {{3, 32}, 2}};
   for (const auto& [shape, world] : cases) {
-    for (const Strategy strategy : {Strategy::kGather, Strategy::kOwner}) {
+    for (const Strategy strategy : {Strategy::kGather, Strategy::kOwner, Strategy::kLayerwise}) {
       TrainAndCompare({shape}, {1, world}, strategy, Layout::kSharded, GradientKind::kLocal, 3);
     }
   }
@@ -187,11 +189,15 @@ TEST(Correctness, UnevenAndEmptyShardsEqualOneRank) {
 // Case 14: empty parameters, one parameter for four ranks, groups of one.
 TEST(Correctness, EmptyParametersAndIdleRanks) {
   for (const Layout layout : {Layout::kReplicated, Layout::kSharded}) {
-    TrainAndCompare({{2, 4}, {0, 4}, {6, 4}}, {1, 2}, Strategy::kOwner, layout,
-                    GradientKind::kLocal, 2);
-    TrainAndCompare({{6, 4}}, {1, 4}, Strategy::kOwner, layout, GradientKind::kLocal, 2);
-    TrainAndCompare({{6, 4}, {4, 6}}, {2, 2}, Strategy::kOwner, layout, GradientKind::kLocal, 2);
-    TrainAndCompare({{6, 4}, {4, 0}}, {4, 1}, Strategy::kOwner, layout, GradientKind::kLocal, 2);
+    for (const Strategy strategy : {Strategy::kOwner, Strategy::kLayerwise}) {
+      const auto train = [&](const std::vector<Shape>& shapes, const ProcessGrid& grid) {
+        TrainAndCompare(shapes, grid, strategy, layout, GradientKind::kLocal, 2);
+      };
+      train({{2, 4}, {0, 4}, {6, 4}}, {1, 2});
+      train({{6, 4}}, {1, 4});
+      train({{6, 4}, {4, 6}}, {2, 2});
+      train({{6, 4}, {4, 0}}, {4, 1});
+    }
   }
 }
 
@@ -204,6 +210,8 @@ TEST(Correctness, EachNsRunsOnceWhereItsOwnerIs) {
         std::tuple{Strategy::kOwner, Layout::kSharded, 1},
         std::tuple{Strategy::kNodeLocal, Layout::kReplicated, 2},
         std::tuple{Strategy::kNodeLocal, Layout::kSharded, 2},
+        std::tuple{Strategy::kLayerwise, Layout::kReplicated, 1},
+        std::tuple{Strategy::kLayerwise, Layout::kSharded, 1},
         std::tuple{Strategy::kGather, Layout::kSharded, 4},
         std::tuple{Strategy::kReplicated, Layout::kReplicated, 4}}) {
     const Outcome outcome =

@@ -32,8 +32,9 @@ Interleaving::Interleaving(const Plan& plan, int steps, std::uint64_t seed)
     for (const auto& lane : plan_.lanes[rank]) {
       for (std::int32_t index : lane) {
         const Op& op = plan_.ops[index];
-        if (!Reads(op, rank) || op.source != Slot::kGradient) continue;
+        if (op.source != Slot::kGradient) continue;
         for (std::int32_t m : Matrices(op)) {
+          if (!Reads(op, m, rank)) continue;
           ++self.gradient_uses[m].at(PassOf(plan_.matrices[m], op));
         }
       }
@@ -83,14 +84,22 @@ absl::Span<const std::int32_t> Interleaving::Matrices(const Op& op) const {
   return {&op.matrix, op.matrix >= 0 ? std::size_t{1} : std::size_t{0}};
 }
 
-bool Interleaving::Reads(const Op& op, int rank) const {
+bool Interleaving::Reads(const Op& op, std::int32_t m, int rank) const {
   if (op.kind == OpKind::kVerdict) return false;
+  if (IsExchange(op)) {
+    const bool from_owner = op.kind == OpKind::kAllGather || op.kind == OpKind::kScatter;
+    return !from_owner || plan_.matrices[m].owner == rank;
+  }
   return (op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter) || IsRoot(op, rank);
 }
 
-bool Interleaving::Writes(const Op& op, int rank) const {
+bool Interleaving::Writes(const Op& op, std::int32_t m, int rank) const {
   if (op.kind == OpKind::kVerdict || op.kind == OpKind::kCheckGradient || op.kind == OpKind::kUse) {
     return false;
+  }
+  if (IsExchange(op)) {
+    const bool owner = plan_.matrices[m].owner == rank;
+    return op.kind == OpKind::kScatter || owner == (op.kind != OpKind::kAllGather);
   }
   if (op.kind == OpKind::kReduce || op.kind == OpKind::kGather) return IsRoot(op, rank);
   return op.kind != OpKind::kBroadcast || !IsRoot(op, rank);
@@ -239,8 +248,8 @@ void Interleaving::Finish(const OpRun& run) {
   Rank& self = ranks_[run.rank];
   if (Works(run)) OnFinish(run);
   ++self.ops_done[run.index];
-  if (!Reads(run.op, run.rank) || run.op.source != Slot::kGradient) return;
-  for (std::int32_t m : Matrices(run.op)) ++self.uses_done[m];
+  if (run.op.source != Slot::kGradient) return;
+  for (std::int32_t m : Matrices(run.op)) self.uses_done[m] += Reads(run.op, m, run.rank);
   Wake(run.rank * kQueues + kLaneCount);
 }
 

@@ -85,9 +85,14 @@ class Interleaving {
   absl::Span<const std::int32_t> Matrices(const Op& op) const;
   static bool Meets(const Op& op) { return op.kind <= OpKind::kVerdict; }
 
-  // Whether an op reads its source, and writes its target, on a member of its group.
-  bool Reads(const Op& op, int rank) const;
-  bool Writes(const Op& op, int rank) const;
+  // A collective of matrices with an owner each, which is its root.
+  bool IsExchange(const Op& op) const {
+    return Meets(op) && op.set >= 0 && plan_.matrices[op.matrix].exchange == op.set;
+  }
+
+  // Whether an op reads its source, and writes its target, of a matrix on a member of its group.
+  bool Reads(const Op& op, std::int32_t m, int rank) const;
+  bool Writes(const Op& op, std::int32_t m, int rank) const;
   // Whether a member is given again what it reads, in the same memory, as the root of a broadcast
   // in parts is by the all-gather of them.
   bool Rewrites(const Op& op, int rank) const {

@@ -115,13 +115,13 @@ class Replay : public Interleaving {
                           op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom ||
                           (op.kind == OpKind::kAllReduce && op.source == op.target);
     for (std::int32_t m : Matrices(op)) {
-      if (Reads(op, rank) && InBuffer(m, op.source, rank)) {
+      if (Reads(op, m, rank) && InBuffer(m, op.source, rank)) {
         visit(m, op.source, true, &Versions::source);
       }
       if (op.kind == OpKind::kRowNormBySquares) {
         visit(m, Slot::kNormSquares, true, &Versions::squares);
       }
-      if (Writes(op, rank) && InBuffer(m, op.target, rank)) {
+      if (Writes(op, m, rank) && InBuffer(m, op.target, rank)) {
         visit(m, op.target, in_place, &Versions::target);
       }
     }
@@ -132,9 +132,9 @@ class Replay : public Interleaving {
   void ForEachSlot(const OpRun& run, const Visit& visit) {
     const Op& op = run.op;
     const bool rewrites = Rewrites(op, run.rank);
-    const bool writes = Writes(op, run.rank) || rewrites;
-    const bool reads = Reads(op, run.rank) && !(writes && op.source == op.target);
     for (std::int32_t m : Matrices(op)) {
+      const bool writes = Writes(op, m, run.rank) || rewrites;
+      const bool reads = Reads(op, m, run.rank) && !(writes && op.source == op.target);
       if (reads && !IsNothing(run.rank, m, op.source)) visit(m, op.source, false);
       if (op.kind == OpKind::kRowNormBySquares && !IsNothing(run.rank, m, Slot::kNormSquares)) {
         visit(m, Slot::kNormSquares, false);
@@ -190,14 +190,15 @@ class Replay : public Interleaving {
   }
 
   void FindRows(const Op& op, int rank) {
-    if (!Writes(op, rank) || op.target == Slot::kWeight) return;
+    if (op.target == Slot::kWeight) return;
     for (std::int32_t m : Matrices(op)) {
+      if (!Writes(op, m, rank)) continue;
       const PlanMatrix& matrix = plan().matrices[m];
       const auto source = [&](int member) { return At(member, m, op.source).rows; };
       std::int64_t& rows = At(rank, m, op.target).rows;
       switch (op.kind) {
         case OpKind::kReduceScatter:
-          rows = HeldRows(matrix, rank);
+          rows = IsExchange(op) ? matrix.rows : HeldRows(matrix, rank);
           break;
         case OpKind::kScatter:
           rows = ScatterRows(op, matrix, rank);

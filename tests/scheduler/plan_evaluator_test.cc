@@ -220,7 +220,9 @@ TEST(EvaluatorLaw, AStepIsNoShorterThanWhatPassesAnyNic) {
       for (const std::vector<int>& part : plan.groups[op.group].parts) {
         if (topology.grid.node_of(part.front()) == topology.grid.node_of(part.back())) continue;
         const auto n = static_cast<double>(part.size());
-        const double bytes = static_cast<double>(PayloadBytes(plan, op, part[0]));
+        const double bytes = RunsTogether(plan, op)
+                                 ? PayloadTogether(plan, topology, op)
+                                 : static_cast<double>(PayloadBytes(plan, op, part[0]));
         double carried = bytes;  // a member receives or sends this
         if (op.kind == OpKind::kAllReduce || op.kind == OpKind::kVerdict) {
           carried = 2 * bytes * (n - 1) / n;

@@ -35,8 +35,8 @@ RC_GTEST_PROP(PlanLaw, TwoStepsGiveTheSerialResultInAnyOrder, ()) {
 TEST(PlanLaw, LargeGridsGiveTheSerialResult) {
   for (const auto& [nodes, locals] :
        std::vector<std::pair<int, int>>{{1, 64}, {64, 1}, {8, 8}, {5, 9}}) {
-    for (Strategy strategy :
-         {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner, Strategy::kNodeLocal}) {
+    for (Strategy strategy : {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner,
+                              Strategy::kNodeLocal, Strategy::kLayerwise}) {
       std::vector<PlanMatrix> matrices;
       for (GradientKind gradient : {GradientKind::kLocal, GradientKind::kReduced}) {
         for (RuleKind rule : {RuleKind::kMuon, RuleKind::kCustom, RuleKind::kElementwise}) {
@@ -48,7 +48,9 @@ TEST(PlanLaw, LargeGridsGiveTheSerialResult) {
                                     Layout::kReplicated, gradient, rule));
         }
       }
-      const absl::StatusOr<Plan> plan = BuildPlan(Request(strategy, nodes, locals, matrices));
+      PlanRequest request = Request(strategy, nodes, locals, matrices);
+      request.limits.exchange_bytes = 1 << 20;
+      const absl::StatusOr<Plan> plan = BuildPlan(request);
       ASSERT_EQ(plan.status(), absl::OkStatus());
       EXPECT_EQ(Simulate(*plan, 2, Seed()), "");
     }
@@ -205,10 +207,16 @@ std::set<std::pair<int, Slot>> TouchedSlots(const Plan& plan, int rank) {
       const Op& op = plan.ops[index];
       if (op.kind == OpKind::kVerdict) continue;
       const Group& group = plan.groups[op.group];
-      const bool root = op.root >= 0 && group.parts[group.PartOf(rank)][op.root] == rank;
-      const bool sends_all = op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter;
-      const bool all_receive = op.kind != OpKind::kReduce && op.kind != OpKind::kGather;
+      const bool exchange =
+          op.set >= 0 && op.kind < OpKind::kVerdict && plan.matrices[op.matrix].exchange == op.set;
+      const bool sends_all = op.kind != OpKind::kBroadcast && op.kind != OpKind::kScatter &&
+                             !(exchange && op.kind == OpKind::kAllGather);
+      const bool all_receive = op.kind != OpKind::kReduce && op.kind != OpKind::kGather &&
+                               !(exchange && op.kind == OpKind::kReduceScatter);
       for (int m : MatricesOf(plan, op)) {
+        const bool root = exchange
+                              ? plan.matrices[m].owner == rank
+                              : op.root >= 0 && group.parts[group.PartOf(rank)][op.root] == rank;
         if (sends_all || root) touched.insert({m, op.source});
         if (op.kind == OpKind::kRowNormBySquares) touched.insert({m, Slot::kNormSquares});
         if (op.target == Slot::kNone) continue;
@@ -245,8 +253,12 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
         const bool fetched = matrix.layout == Layout::kOwned && matrix.owner != rank;
         if (slot != Slot::kWeight || fetched) {
           const bool batched = slot == Slot::kUpdate || slot == Slot::kDirection;
+          const bool reduced = slot == Slot::kGradient || slot == Slot::kReducedGradient ||
+                               slot == Slot::kPassGradient;
+          const bool exchanged = reduced && plan.strategy == Strategy::kLayerwise;
           const int set = slot == Slot::kNormSquares ? matrix.norm_set
                           : batched                  ? matrix.batch
+                          : exchanged                ? matrix.exchange
                                                      : matrix.bucket;
           needed[matrix.buffers[s]][set >= 0 ? set : -1 - m] +=
               rows * matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)));

@@ -155,8 +155,8 @@ TEST(PlanShape, PiecesOfALargeMatrixTakeTurnsWithWhatIsPublishedBehindIt) {
 }
 
 TEST(PlanShape, ElementwiseRulesStayWhereTheWeightIs) {
-  for (Strategy strategy :
-       {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner, Strategy::kNodeLocal}) {
+  for (Strategy strategy : {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner,
+                            Strategy::kNodeLocal, Strategy::kLayerwise}) {
     const Plan plan = Build(Request(
         strategy, 2, 2,
         {Matrix("a", 4, 2, Layout::kReplicated, GradientKind::kLocal, RuleKind::kElementwise),

@@ -26,16 +26,16 @@ Plan Example() {
 }
 
 TEST(PlanText, StrategiesAndLayoutsParseBack) {
-  for (Strategy strategy :
-       {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner, Strategy::kNodeLocal}) {
+  for (Strategy strategy : {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner,
+                            Strategy::kNodeLocal, Strategy::kLayerwise}) {
     EXPECT_EQ(*ParseStrategy(Name(strategy)), strategy);
   }
   for (Layout layout : {Layout::kReplicated, Layout::kSharded, Layout::kOwned}) {
     EXPECT_EQ(*ParseLayout(Name(layout)), layout);
   }
-  EXPECT_THAT(
-      std::string(ParseStrategy("ownr").status().message()),
-      ::testing::AllOf(HasSubstr("'ownr'"), HasSubstr("replicated, gather, owner or node_local")));
+  EXPECT_THAT(std::string(ParseStrategy("ownr").status().message()),
+              ::testing::AllOf(HasSubstr("'ownr'"),
+                               HasSubstr("replicated, gather, owner, node_local or layerwise")));
   EXPECT_THAT(std::string(ParseLayout("").status().message()),
               HasSubstr("replicated, sharded or owned"));
 }

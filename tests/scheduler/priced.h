@@ -54,10 +54,54 @@ inline GroupClass ClassOf(const Plan& plan, const Op& op) {
                            : GroupClass::kInter;
 }
 
+// Matrices that each go to or from their owner, in collectives that run together.
+inline bool RunsTogether(const Plan& plan, const Op& op) {
+  return Meets(plan, op) && op.set >= 0 && plan.matrices[op.matrix].exchange == op.set &&
+         op.kind != OpKind::kReduceScatter;
+}
+
+// What they cost as one of equal parts: that of n ranks has (n - 1) / n of its payload pass each
+// port.
+inline double PayloadTogether(const Plan& plan, const Topology& topology, const Op& op) {
+  const ProcessGrid& grid = topology.grid;
+  const int nics = topology.nics_per_node > 0 ? topology.nics_per_node : grid.ranks_per_node;
+  std::map<std::string, double> passed;
+  const auto send = [&](int from, int to, double bytes) {
+    passed["out " + std::to_string(from)] += bytes;
+    passed["in " + std::to_string(to)] += bytes;
+    if (grid.node_of(from) == grid.node_of(to)) return;
+    const auto nic = [&](int rank) {
+      return std::to_string(grid.node_of(rank)) + "." + std::to_string(grid.local_of(rank) % nics);
+    };
+    passed["out of nic " + nic(from)] += bytes;
+    passed["in at nic " + nic(to)] += bytes;
+  };
+  for (const std::int32_t m : MatricesOf(plan, op)) {
+    const PlanMatrix& matrix = plan.matrices[m];
+    const double row =
+        static_cast<double>(matrix.cols) * static_cast<double>(SizeOf(SlotType(matrix, op.source)));
+    for (int rank = 0; rank < grid.size(); ++rank) {
+      if (rank == matrix.owner) continue;
+      if (op.kind == OpKind::kAllGather) {
+        passed["in " + std::to_string(rank)] += static_cast<double>(matrix.rows) * row;
+      } else if (op.kind == OpKind::kGather) {
+        send(rank, matrix.owner, static_cast<double>(matrix.shard_rows[rank]) * row);
+      } else {
+        send(matrix.owner, rank, static_cast<double>(matrix.shard_rows[rank]) * row);
+      }
+    }
+  }
+  double most = 0;
+  for (const auto& [port, bytes] : passed) most = std::max(most, bytes);
+  return most * grid.size() / (grid.size() - 1);
+}
+
 // Of a collective in one part of its group, without its pair.
 inline double CollectiveAlone(const Plan& plan, const CostModel& model, const Op& op, int part) {
   const std::vector<int>& members = plan.groups[op.group].parts[part];
-  const auto bytes = static_cast<double>(PayloadBytes(plan, op, members[0]));
+  const double bytes = RunsTogether(plan, op)
+                           ? PayloadTogether(plan, model.topology(), op)
+                           : static_cast<double>(PayloadBytes(plan, op, members[0]));
   const auto cost = [&](OpKind kind) {
     return model.Collective(kind, ClassOf(plan, op), static_cast<int>(members.size()), bytes)
         .seconds;

@@ -35,7 +35,8 @@ inline PlanRequest Request(Strategy strategy, int nodes, int ranks_per_node,
   request.strategy = strategy;
   request.topology.grid = {nodes, ranks_per_node};
   request.matrices = std::move(matrices);
-  request.limits.bucket_bytes = 0;  // so that tests see each matrix on its own
+  // So that tests see each matrix on its own.
+  request.limits.bucket_bytes = request.limits.exchange_bytes = 0;
   return request;
 }
 
@@ -81,7 +82,7 @@ struct DrawLimits {
   std::int64_t most_rows = 512;
   std::vector<DType> dtypes{kDTypes.begin(), kDTypes.end()};
   std::vector<Strategy> strategies = {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner,
-                                      Strategy::kNodeLocal};
+                                      Strategy::kNodeLocal, Strategy::kLayerwise};
   std::vector<Layout> layouts = {Layout::kReplicated, Layout::kSharded, Layout::kOwned};
 };
 
@@ -99,6 +100,7 @@ inline PlanLimits DrawPlanLimits() {
   limits.collectives_in_flight = *Evenly(1, 3);
   limits.buffers_in_turn = *Evenly(1, 9);
   limits.bucket_bytes = *rc::gen::element<std::int64_t>(0, 200, 5000, 1 << 20);
+  limits.exchange_bytes = *rc::gen::element<std::int64_t>(0, 5000, 1 << 20, 64 << 20);
   limits.inter_layers_ahead = *Evenly(0, 4);
   limits.intra_layers_ahead = *Evenly(0, 4);
   limits.keep_through_backward = *rc::gen::arbitrary<bool>();
@@ -111,14 +113,17 @@ inline bool GetsOwner(const PlanRequest& request, const PlanMatrix& matrix) {
   if (matrix.layout == Layout::kOwned) return true;
   if (matrix.rule == RuleKind::kElementwise || matrix.pass_through) return false;
   const ProcessGrid& grid = request.topology.grid;
-  return request.strategy == Strategy::kOwner ||
+  return request.strategy == Strategy::kOwner || request.strategy == Strategy::kLayerwise ||
          (request.strategy == Strategy::kNodeLocal && (grid.ranks_per_node > 1 || grid.nodes == 1));
 }
 
 // Periodic matrices in shards under strategy owner: the owner runs NS and nothing else.
 inline bool StateOnShards(const Plan& plan, const PlanMatrix& matrix) {
-  return plan.strategy == Strategy::kOwner && matrix.layout == Layout::kSharded &&
-         matrix.period > 1 && !matrix.pass_through && plan.topology.grid.size() > 1;
+  const ProcessGrid& grid = plan.topology.grid;
+  const bool with_owner = plan.strategy == Strategy::kOwner ||
+                          (plan.strategy == Strategy::kNodeLocal && grid.nodes == 1);
+  return with_owner && matrix.layout == Layout::kSharded && matrix.period > 1 &&
+         !matrix.pass_through && grid.size() > 1;
 }
 
 // Whether a rank runs the rule of a matrix.
@@ -132,7 +137,7 @@ inline bool RunsRule(const Plan& plan, const PlanMatrix& matrix, int rank) {
 // Ranks that run the rule of a matrix with an owner; 0 where the strategy has none.
 inline int OwnersEach(const PlanRequest& request) {
   const ProcessGrid& grid = request.topology.grid;
-  if (request.strategy == Strategy::kOwner) return 1;
+  if (request.strategy == Strategy::kOwner || request.strategy == Strategy::kLayerwise) return 1;
   if (request.strategy != Strategy::kNodeLocal || grid.ranks_per_node == 1) return 0;
   return grid.nodes;
 }

@@ -183,9 +183,12 @@ class Simulator : public Interleaving {
   }
 
   bool ChangesModel(const Op& op, int rank) const {
+    const absl::Span<const std::int32_t> matrices = Matrices(op);
     return op.kind == OpKind::kMomentum || op.kind == OpKind::kElementwise ||
            op.kind == OpKind::kCustom ||
-           (Writes(op, rank) && op.target == Slot::kWeight && op.trigger != Trigger::kNeeded);
+           (std::any_of(matrices.begin(), matrices.end(),
+                        [&](std::int32_t m) { return Writes(op, m, rank); }) &&
+            op.target == Slot::kWeight && op.trigger != Trigger::kNeeded);
   }
 
   bool Works(const OpRun& run) const override {
@@ -237,7 +240,7 @@ class Simulator : public Interleaving {
       // Of an op in pieces the last stands for all; until then what they write is unfinished.
       const bool in_place = op.kind == OpKind::kAllReduce && op.source == op.target;
       for (std::int32_t m : Matrices(op)) {
-        if (Writes(op, rank) && !in_place) At(rank, m, op.target) = Garbage();
+        if (Writes(op, m, rank) && !in_place) At(rank, m, op.target) = Garbage();
       }
       return;
     }
@@ -245,14 +248,14 @@ class Simulator : public Interleaving {
     const bool updates = op.kind == OpKind::kAccumulate || op.kind == OpKind::kApply ||
                          op.kind == OpKind::kElementwise || op.kind == OpKind::kCustom;
     for (std::int32_t m : Matrices(op)) {
-      sent.push_back(Reads(op, rank) ? At(rank, m, op.source) : Rows());
+      sent.push_back(Reads(op, m, rank) ? At(rank, m, op.source) : Rows());
       if (updates) before_[{rank, m}] = At(rank, m, op.target);
       if (op.kind == OpKind::kRowNormBySquares) {
         before_[{rank, m}] = At(rank, m, Slot::kNormSquares);
       }
     }
-    if (!Writes(op, rank)) return;
     for (std::int32_t m : Matrices(op)) {
+      if (!Writes(op, m, rank)) continue;
       At(rank, m, op.target) = Garbage();
       for (std::int32_t other : OthersInBuffer(rank, m, op.target)) {
         At(rank, other, op.target) = Garbage();
@@ -267,7 +270,11 @@ class Simulator : public Interleaving {
     const auto set = [&](std::int32_t matrix) {
       if (slot == Slot::kNormSquares) return matrices[matrix].norm_set;
       const bool batched = slot == Slot::kUpdate || slot == Slot::kDirection;
-      return batched ? matrices[matrix].batch : matrices[matrix].bucket;
+      const bool reduced =
+          slot == Slot::kGradient || slot == Slot::kReducedGradient || slot == Slot::kPassGradient;
+      return batched                                              ? matrices[matrix].batch
+             : reduced && plan().strategy == Strategy::kLayerwise ? matrices[matrix].exchange
+                                                                  : matrices[matrix].bucket;
     };
     std::vector<std::int32_t> others;
     for (std::int32_t other = 0; other < static_cast<std::int32_t>(matrices.size()); ++other) {
@@ -315,8 +322,8 @@ class Simulator : public Interleaving {
     if (ChangesModel(op, rank) && !self.verdict_valid) {
       Report(run, "runs while the next verdict does");
     }
-    if (!Writes(op, rank)) return;
     for (std::size_t i = 0; i < matrices.size(); ++i) {
+      if (!Writes(op, matrices[i], rank)) continue;
       At(rank, matrices[i], op.target) = Result(sent, run, matrices[i], i);
     }
   }
@@ -334,7 +341,10 @@ class Simulator : public Interleaving {
     const PlanMatrix& matrix = plan().matrices[m];
     const std::vector<int>& members = Members(op, rank);
     const auto sent = [&](int member) -> const Rows& { return all[member][place]; };
+    const bool exchange = IsExchange(op);
+    const auto root = [&] { return exchange ? matrix.owner : members[op.root]; };
     Rows result;
+    if (exchange && op.kind == OpKind::kAllGather) return sent(root());
     switch (op.kind) {
       case OpKind::kAllReduce:
       case OpKind::kReduce:
@@ -352,11 +362,12 @@ class Simulator : public Interleaving {
           if (static_cast<std::int64_t>(result.size()) != matrix.rows) {
             Report(run, "scatters a part of the matrix");
           }
+          if (exchange) return result;
           return Cut(result, FirstRow(matrix, rank), matrix.shard_rows[rank]);
         }
         return result;
       case OpKind::kBroadcast:
-        return sent(members[op.root]);
+        return sent(root());
       case OpKind::kAllGather:
       case OpKind::kGather:
         for (int member : members) {
@@ -372,14 +383,14 @@ class Simulator : public Interleaving {
           if (member == rank) mine = rows;
           total += rows;
         }
-        const auto sent_rows = static_cast<std::int64_t>(sent(members[op.root]).size());
+        const auto sent_rows = static_cast<std::int64_t>(sent(root()).size());
         if (total != sent_rows && sent_rows == matrix.rows) {
           skip += FirstRow(matrix, members[0]);  // a node's rows, of the whole
         } else if (total != sent_rows) {
           Report(run, "scatters rows that it does not have");
           return {};
         }
-        return Cut(sent(members[op.root]), skip, mine);
+        return Cut(sent(root()), skip, mine);
       }
       default:
         return Compute(sent(rank), run, m);

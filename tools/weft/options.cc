@@ -129,8 +129,8 @@ void AddSharedOptions(CLI::App& app, Options& o) {
   const Group world(app, "World");
   AddGridOptions(world, o);
   world.Option("--strategy", o.strategy,
-               "replicated, gather, owner or node_local; auto: the one whose step is predicted to "
-               "be shortest [owner]");
+               "replicated, gather, owner, node_local or layerwise; auto: the one whose step is "
+               "predicted to be shortest [owner]");
   world.Option(
       "--layout", o.layout,
       "How ranks hold weights: replicated, sharded, or owned (plan alone) [sharded for gather]");
