@@ -108,22 +108,12 @@ void Executor::BuildLocalOps() {
   }
 }
 
-bool Executor::TouchesNothing(const LocalOp& local) const {
-  const Op& op = OpOf(local);
-  const absl::Span<const std::int32_t> matrices = MatricesOf(local);
-  return std::all_of(matrices.begin(), matrices.end(), [&](std::int32_t m) {
-    return SlotRows(context_.plan, m, op.source, context_.rank) == 0 &&
-           SlotRows(context_.plan, m, op.target, context_.rank) == 0;
-  });
-}
-
 // A stage is one event: its op also waits for the matrix's earlier ops on other lanes. On a rank
 // that only sends nothing else orders them.
 void Executor::JoinLanes(int last, const std::vector<int>& ops) {
   LocalOp& waiting = WaitingFor(last);
   for (const int op : ops) {
     if (OpOf(ops_[op]).lane == OpOf(waiting).lane || ops_[op].id >= waiting.id) continue;
-    if (TouchesNothing(ops_[op])) continue;
     waiting.after.push_back(op);
   }
 }

@@ -217,8 +217,6 @@ class Executor {
   // Ends skipped uses that can, in their order; true if there was one.
   bool EndSkippedUses();
   void MapStages();
-  // The rank has no part of what the op reads and writes: nothing waits for its collectives.
-  bool TouchesNothing(const LocalOp& local) const;
   // `last` comes after those of `ops` that the plan has before it.
   void JoinLanes(int last, const std::vector<int>& ops);
   bool Ready(const LocalOp& local) const;

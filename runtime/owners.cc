@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -17,13 +18,18 @@
 namespace weft::runtime {
 namespace {
 
-struct Solved {
-  std::vector<std::int32_t> owners;
-  AssignmentReport report;
-};
+// Whether they are to be found before BuildPlan(), which else gives them itself or takes given
+// ones.
+bool AreToBeFound(const PlanRequest& request, const RuntimeOptions& options) {
+  const bool owners_matter =
+      (request.strategy == Strategy::kOwner || request.strategy == Strategy::kNodeLocal) &&
+      request.topology.grid.size() > 1;
+  const bool given = !request.ownership.owners.empty();
+  return owners_matter && !given && options.owner_solver != OwnerSolver::kHeuristic;
+}
 
-absl::StatusOr<Solved> Solve(const PlanRequest& request, const RuntimeOptions& options,
-                             const Clock& clock) {
+absl::StatusOr<FoundOwners> Solve(const PlanRequest& request, const RuntimeOptions& options,
+                                  const Clock& clock) {
   scheduler::SolverOptions solver;
   // Without a clock nothing but the request decides.
   if (options.owner_time_limit < absl::InfiniteDuration()) {
@@ -31,13 +37,13 @@ absl::StatusOr<Solved> Solve(const PlanRequest& request, const RuntimeOptions& o
     solver.limit = absl::ToInt64Nanoseconds(std::min(options.owner_time_limit, absl::Hours(24)));
   }
   WEFT_ASSIGN_OR_RETURN(scheduler::OwnerAssignment found, SolveOwners(request, solver));
-  return Solved{{found.owners.begin(), found.owners.end()}, found.report};
+  return FoundOwners{{found.owners.begin(), found.owners.end()}, found.report};
 }
 
 // As bytes: the ranks are processes of one build.
 static_assert(std::is_trivially_copyable_v<AssignmentReport>);
 
-std::string Pack(const Solved& solved) {
+std::string Pack(const FoundOwners& solved) {
   const std::size_t bytes = solved.owners.size() * sizeof(std::int32_t);
   std::string text(sizeof(AssignmentReport) + bytes, '\0');
   std::memcpy(text.data(), &solved.report, sizeof(AssignmentReport));
@@ -45,12 +51,12 @@ std::string Pack(const Solved& solved) {
   return text;
 }
 
-absl::StatusOr<Solved> Unpack(const std::string& text, std::size_t matrices) {
+absl::StatusOr<FoundOwners> Unpack(const std::string& text, std::size_t matrices) {
   const std::size_t bytes = matrices * sizeof(std::int32_t);
   if (text.size() != sizeof(AssignmentReport) + bytes) {
     return absl::InternalError("rank 0 sent owners in another form; are they the same build?");
   }
-  Solved solved;
+  FoundOwners solved;
   solved.owners.resize(matrices);
   std::memcpy(&solved.report, text.data(), sizeof(AssignmentReport));
   std::memcpy(solved.owners.data(), text.data() + sizeof(AssignmentReport), bytes);
@@ -59,35 +65,39 @@ absl::StatusOr<Solved> Unpack(const std::string& text, std::size_t matrices) {
 
 }  // namespace
 
-absl::StatusOr<Plan> BuildWithOwners(PlanRequest request, const RuntimeOptions& options,
-                                     const Clock& clock, int rank, Communicators* communicators) {
+absl::StatusOr<std::optional<FoundOwners>> FindOwners(const PlanRequest& request,
+                                                      const RuntimeOptions& options,
+                                                      const Clock& clock) {
+  if (!AreToBeFound(request, options)) return std::optional<FoundOwners>();
+  return Solve(request, options, clock);
+}
+
+absl::StatusOr<Plan> BuildWith(const std::optional<FoundOwners>& found, PlanRequest request) {
   const base::Range range(kBuildPlan, request.topology.grid.size());
-  const auto agreed = [&](absl::StatusOr<Plan> plan) -> absl::StatusOr<Plan> {
-    if (communicators != nullptr) {
-      WEFT_RETURN_IF_ERROR(communicators->Agree(plan.status(), "plan"));
-    }
-    return plan;
-  };
-  const bool owners_matter =
-      (request.strategy == Strategy::kOwner || request.strategy == Strategy::kNodeLocal) &&
-      request.topology.grid.size() > 1;
-  const bool given = !request.ownership.owners.empty();
-  if (given || options.owner_solver == OwnerSolver::kHeuristic || !owners_matter) {
-    return agreed(BuildPlan(request));
-  }
-  absl::StatusOr<Solved> solved = Solved{};
-  if (rank == 0) solved = Solve(request, options, clock);
-  if (communicators != nullptr) {
-    WEFT_RETURN_IF_ERROR(communicators->Agree(solved.status(), "owners"));
-    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                          communicators->ExchangeText(rank == 0 ? Pack(*solved) : "", "owners"));
-    solved = Unpack(texts[0], request.matrices.size());
-  }
-  if (!solved.ok()) return agreed(solved.status());
-  request.ownership.owners = std::move(solved->owners);
+  if (!found) return BuildPlan(request);
+  request.ownership.owners = found->owners;
   absl::StatusOr<Plan> plan = BuildPlan(request);
-  if (plan.ok()) plan->owner_report = solved->report;
-  return agreed(std::move(plan));
+  if (plan.ok()) plan->owner_report = found->report;
+  return plan;
+}
+
+absl::StatusOr<Plan> BuildWithOwners(PlanRequest request, const RuntimeOptions& options,
+                                     const Clock& clock, int rank, Communicators* communicators,
+                                     const std::optional<FoundOwners>& found) {
+  absl::StatusOr<std::optional<FoundOwners>> owners = found;
+  if (AreToBeFound(request, options)) {
+    if (rank == 0 && !found) owners = FindOwners(request, options, clock);
+    if (communicators != nullptr) {
+      WEFT_RETURN_IF_ERROR(communicators->Agree(owners.status(), "owners"));
+      WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                            communicators->ExchangeText(rank == 0 ? Pack(**owners) : "", "owners"));
+      owners = Unpack(texts[0], request.matrices.size());
+    }
+  }
+  absl::StatusOr<Plan> plan =
+      owners.ok() ? BuildWith(*owners, std::move(request)) : owners.status();
+  if (communicators != nullptr) WEFT_RETURN_IF_ERROR(communicators->Agree(plan.status(), "plan"));
+  return plan;
 }
 
 }  // namespace weft::runtime

@@ -26,6 +26,7 @@
 #include "scheduler/slots.h"
 #include "update/recipe.h"
 #include "update/segment_advisor.h"
+#include "weft/auto_strategy.h"
 #include "weft/work.h"
 
 namespace weft::runtime {
@@ -298,10 +299,6 @@ void CompleteSpec(MatrixSpec& spec, int world) {
 
 namespace {
 
-CostModel ModelOf(const RuntimeOptions& options) {
-  return options.costs != nullptr ? *options.costs : CostModel(options.topology);
-}
-
 // Nothing where the trainer tells no layers apart.
 std::vector<std::int32_t> LayersOf(const std::vector<MatrixSpec>& specs) {
   std::vector<std::int32_t> layers;
@@ -325,6 +322,10 @@ std::string CostText(const OwnershipOptions& ownership, std::size_t matrix) {
 }
 
 }  // namespace
+
+CostModel ModelOf(const RuntimeOptions& options) {
+  return options.costs != nullptr ? *options.costs : CostModel(options.topology);
+}
 
 absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs,
                                             const RuntimeOptions& options) {
@@ -394,6 +395,23 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
   return request;
 }
 
+absl::StatusOr<std::vector<MatrixSpec>> CheckRegistration(const std::vector<MatrixSpec>& matrices,
+                                                          const RuntimeOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  const int world = options.topology.grid.size();
+  std::vector<MatrixSpec> specs = matrices;
+  std::set<std::string> names;
+  for (MatrixSpec& spec : specs) {
+    WEFT_RETURN_IF_ERROR(CheckSpec(spec, world, -1));
+    if (!names.insert(spec.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("matrix '", spec.name, "' is registered twice"));
+    }
+    CompleteSpec(spec, world);
+  }
+  return specs;
+}
+
 std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
                                   const RuntimeOptions& options, const PlanRequest* request) {
   const std::string separator(1, kFieldEnd);
@@ -408,7 +426,7 @@ std::vector<std::string> Manifest(const std::vector<MatrixSpec>& specs,
       Add(fields, View(name), value);
     }
   });
-  Add(fields, "strategy", View(Name(options.strategy)));
+  Add(fields, "strategy", options.auto_strategy ? "auto" : View(Name(options.strategy)));
   Add(fields, "strict", Text(options.strict));
   scheduler::VisitFields(options.limits, [&](std::string_view name, const auto& value) {
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) {
@@ -515,18 +533,12 @@ namespace weft {
 
 absl::StatusOr<Plan> PlanFor(const std::vector<MatrixSpec>& matrices,
                              const RuntimeOptions& options) {
-  WEFT_RETURN_IF_ERROR(runtime::CheckOptions(options));
-  const int world = options.topology.grid.size();
-  std::vector<MatrixSpec> specs = matrices;
-  std::set<std::string> names;
-  for (MatrixSpec& spec : specs) {
-    WEFT_RETURN_IF_ERROR(runtime::CheckSpec(spec, world, -1));
-    if (!names.insert(spec.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("matrix '", spec.name, "' is registered twice"));
-    }
-    runtime::CompleteSpec(spec, world);
+  if (options.auto_strategy) {
+    WEFT_ASSIGN_OR_RETURN(StrategyChoice choice, ChoiceFor(matrices, options));
+    return std::move(choice.plan);
   }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<MatrixSpec> specs,
+                        runtime::CheckRegistration(matrices, options));
   WEFT_ASSIGN_OR_RETURN(PlanRequest request, runtime::MakePlanRequest(specs, options));
   return runtime::BuildWithOwners(std::move(request), options, Clock::Steady(), 0, nullptr);
 }

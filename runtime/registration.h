@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "weft/cost_model.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
 
@@ -34,6 +35,14 @@ absl::Status ClaimWeight(const MatrixSpec& spec, int rank, ClaimedWeights& claim
 
 // Fills shard_rows of a sharded spec that leaves them out.
 void CompleteSpec(MatrixSpec& spec, int world);
+
+// All that a runtime would be given, checked as Create() and AddMatrix() do, completed. Weights may
+// be null.
+absl::StatusOr<std::vector<MatrixSpec>> CheckRegistration(const std::vector<MatrixSpec>& matrices,
+                                                          const RuntimeOptions& options);
+
+// What the options say that things cost.
+CostModel ModelOf(const RuntimeOptions& options);
 
 // Requires checked and completed specs.
 absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs,

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "runtime/advice.h"
+#include "runtime/auto_strategy.h"
 #include "runtime/clock_offset.h"
 #include "runtime/host_timer.h"
 #include "runtime/job_check.h"
@@ -86,11 +87,19 @@ absl::Status RuntimeImpl::Prepare() {
 
 absl::Status RuntimeImpl::TryCommit() {
   WEFT_ASSIGN_OR_RETURN(communicators_, Communicators::Create(options_.name, device_, transport_));
-  absl::StatusOr<PlanRequest> request = MakePlanRequest(specs_, options_);
+  // With auto_strategy that of `owner`, which has all that a request may have.
+  absl::StatusOr<PlanRequest> request = MakePlanRequest(
+      specs_, options_.auto_strategy ? OptionsUnder(Strategy::kOwner, options_) : options_);
   WEFT_RETURN_IF_ERROR(CompareWithPeers(request.ok() ? &*request : nullptr));
   WEFT_RETURN_IF_ERROR(communicators_->Agree(request.status(), "plan"));
-  WEFT_ASSIGN_OR_RETURN(plan_, BuildWithOwners(*std::move(request), options_, device_.clock(),
-                                               transport_.rank(), communicators_.get()));
+  if (options_.auto_strategy) {
+    WEFT_ASSIGN_OR_RETURN(plan_,
+                          PlanOfShortestStep(specs_, options_, device_.clock(), transport_.rank(),
+                                             *communicators_, strategy_report_.emplace()));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(plan_, BuildWithOwners(*std::move(request), options_, device_.clock(),
+                                                 transport_.rank(), communicators_.get()));
+  }
   const auto fingerprint = static_cast<std::int64_t>(Fingerprint(plan_));
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> fingerprints,
                         communicators_->ExchangeNumbers({fingerprint}, "plan"));

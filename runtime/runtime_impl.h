@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -65,6 +66,7 @@ class RuntimeImpl final : public Runtime {
   absl::Status WaitForStep() override;
   std::int64_t steps() const override { return executor_ == nullptr ? 0 : executor_->step(); }
   const Plan& plan() const override { return plan_; }
+  const std::optional<StrategyReport>& strategy_report() const override { return strategy_report_; }
   absl::StatusOr<absl::Span<float>> State(MatrixId matrix) override;
   absl::Status Save(const std::string& folder, const SaveOptions& options) override;
   absl::Status Load(const std::string& folder, const LoadOptions& options) override;
@@ -121,6 +123,7 @@ class RuntimeImpl final : public Runtime {
   std::set<std::string> names_;
   ClaimedWeights claimed_;
   Plan plan_;
+  std::optional<StrategyReport> strategy_report_;
   DecisionLog decisions_;
   // Shared with job handles, which may outlive the runtime.
   std::shared_ptr<StepRecorder> recorder_;

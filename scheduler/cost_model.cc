@@ -79,6 +79,13 @@ CostModel::CostModel(const CostProfile& profile, const Topology& topology,
   }
 }
 
+CostModel CostModel::On(const Topology& topology) const {
+  CostModel other = *this;
+  other.topology_ = topology;
+  other.resources_ = SharedResources(topology);
+  return other;
+}
+
 std::string CostModel::Describe() const { return described_; }
 
 const CostModel::Measured* CostModel::Find(const ComputeShape& shape) const {

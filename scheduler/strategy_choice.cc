@@ -24,26 +24,6 @@ std::int64_t PeakBytes(const Plan& plan) {
   return most;
 }
 
-// OwnershipOptions::state_bytes_cap binds owners; here every rank that runs the rule.
-absl::Status CheckState(const Plan& plan, std::int64_t cap) {
-  if (cap <= 0) return absl::OkStatus();
-  std::vector<std::int64_t> bytes(plan.topology.grid.size(), 0);
-  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
-    const PlanMatrix& matrix = plan.matrices[m];
-    if (matrix.rule == RuleKind::kElementwise) continue;
-    const scheduler::SlotExtents extents(plan, static_cast<std::int32_t>(m));
-    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
-      bytes[rank] +=
-          extents.RuleRows(static_cast<int>(rank)) * matrix.cols * matrix.state_bytes_per_element;
-    }
-  }
-  const auto most = std::max_element(bytes.begin(), bytes.end());
-  if (*most <= cap) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("rank ", most - bytes.begin(), " would hold ", *most,
-                   " bytes of optimizer state, more than the cap of ", cap, "."));
-}
-
 std::string Seconds(double seconds) {
   return seconds < 1 ? absl::StrFormat("%.3g ms", 1e3 * seconds)
                      : absl::StrFormat("%.3g s", seconds);
@@ -77,6 +57,25 @@ std::vector<Strategy> AllStrategies() {
     all.push_back(strategy);
   }
   return all;
+}
+
+absl::Status CheckStateCap(const Plan& plan, std::int64_t cap) {
+  if (cap <= 0) return absl::OkStatus();
+  std::vector<std::int64_t> bytes(plan.topology.grid.size(), 0);
+  for (std::size_t m = 0; m < plan.matrices.size(); ++m) {
+    const PlanMatrix& matrix = plan.matrices[m];
+    if (matrix.rule == RuleKind::kElementwise) continue;
+    const scheduler::SlotExtents extents(plan, static_cast<std::int32_t>(m));
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+      bytes[rank] +=
+          extents.RuleRows(static_cast<int>(rank)) * matrix.cols * matrix.state_bytes_per_element;
+    }
+  }
+  const auto most = std::max_element(bytes.begin(), bytes.end());
+  if (*most <= cap) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", most - bytes.begin(), " would hold ", *most,
+                   " bytes of optimizer state, more than the cap of ", cap, "."));
 }
 
 absl::StatusOr<StrategyChoice> ChooseAmong(absl::Span<const Strategy> strategies,
@@ -150,7 +149,7 @@ absl::StatusOr<StrategyChoice> ChooseStrategy(const PlanRequest& request, const 
       for (PlanMatrix& matrix : asked.matrices) matrix.pass_through = false;
     }
     WEFT_ASSIGN_OR_RETURN(Plan plan, BuildPlan(asked));
-    WEFT_RETURN_IF_ERROR(CheckState(plan, request.ownership.state_bytes_cap));
+    WEFT_RETURN_IF_ERROR(CheckStateCap(plan, request.ownership.state_bytes_cap));
     return plan;
   };
   return ChooseAmong(AllStrategies(), make, model, trainer, work);

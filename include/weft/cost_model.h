@@ -54,6 +54,9 @@ class CostModel {
   // is the one that is planned for; its links serve where the profile has no collective.
   CostModel(const CostProfile& profile, const Topology& topology, const AnalyticRates& rates = {});
 
+  // The same for another topology.
+  CostModel On(const Topology& topology) const;
+
   // One run of `batch` >= 1 matrices. The first that applies:
   //  1. measured: this kind, shape, dtype, recipe and batch;
   //  2. the same at other batches: linear between the nearest two, in proportion to the batch

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -22,6 +23,7 @@
 #include "weft/metrics.h"
 #include "weft/ownership.h"
 #include "weft/plan.h"
+#include "weft/strategy_choice.h"
 #include "weft/topology.h"
 #include "weft/update.h"
 
@@ -76,13 +78,10 @@ struct MatrixSpec {
   // gradient, keeps their state at zero and does not update their weight; scale, norms and costs
   // are of the other rows.
   std::int64_t padding_rows = 0;
-  // Muon only: rows of each of the matrices that are stored as one (fused QKV, heads, a stack of
-  // experts), from the first on; they add up to rows - padding_rows. The same for columns (heads of
-  // an output projection), of each row block where both are given. Each block gets its own NS and
-  // scale, as if registered alone; clipping, policies and counters are of the whole. Empty: not cut
-  // that way. EqualBlocks() makes lists of equal ones.
-  std::vector<std::int64_t> row_blocks;
-  std::vector<std::int64_t> column_blocks;
+  // Muon only: rows, and columns, of each of the matrices that are stored as one (fused QKV, heads,
+  // experts); they add up to rows - padding_rows, and to cols. Each has its own NS and scale, as if
+  // registered alone; clipping, policies and counters are of the whole. Empty: not cut that way.
+  std::vector<std::int64_t> row_blocks, column_blocks;  // EqualBlocks() makes lists of equal ones
   // row_blocks are of one of so many groups of rows; block i of all groups is one matrix (fused QKV
   // that is stored by query groups, as Megatron's).
   std::int64_t row_groups = 1;
@@ -112,12 +111,16 @@ struct RuntimeOptions {
   std::string name = "weft";
   Topology topology;  // its grid must have the transport's size
   Strategy strategy = Strategy::kOwner;
+  // Strategy auto: `strategy` is not looked at, Commit() takes the one whose step is predicted to
+  // be the shortest beside this trainer (docs/evaluator.md). Of matrices in order of registration;
+  // rank 0's value, and its prediction, are those of all ranks.
+  std::optional<TrainerModel> auto_strategy;
   bool strict = false;  // refuse plans with a fallback
   // Strategies owner and node_local: who finds the owners, and how long the program may take (rank
-  // 0's value; the others wait meanwhile, so it must stay below the transport's deadline; infinite:
-  // the owners depend on the registrations alone). Plan::owner_report tells how good they are.
-  // Where the time ends the program, another run may get other owners: equal weights, but State()
-  // elsewhere.
+  // 0's value, with auto_strategy for each of them; the others wait meanwhile, so it must stay
+  // below the transport's deadline; infinite: the owners depend on the registrations alone).
+  // Plan::owner_report tells how good they are. Where the time ends the program, another run may
+  // get other owners: equal weights, but State() elsewhere.
   OwnerSolver owner_solver = OwnerSolver::kMilp;
   absl::Duration owner_time_limit = absl::Seconds(5);
   // Caps (one that is not kept fails Commit()), layers, given owners (nobody is asked to find any
@@ -239,6 +242,8 @@ class Runtime {
   virtual std::int64_t steps() const = 0;
   // After Commit().
   virtual const Plan& plan() const = 0;
+  // After Commit() with auto_strategy, the same on all ranks: what was chosen, why, and from what.
+  virtual const std::optional<StrategyReport>& strategy_report() const = 0;
   // This rank's optimizer state of a matrix, empty where it holds none: Muon's momentum, AdamW's m
   // then v, rows as held here. Valid while no step is under way.
   virtual absl::StatusOr<absl::Span<float>> State(MatrixId matrix) = 0;

@@ -28,18 +28,26 @@ struct StrategyAlternative {
   int fallbacks = 0;
 };
 
-struct StrategyChoice {
+// What was chosen and why.
+struct StrategyReport {
   Strategy strategy = Strategy::kOwner;
   std::string reason;  // one sentence for people
   // Feasible ones by predicted step, the infeasible ones behind them; those that are equal by their
   // order in Strategy.
   std::vector<StrategyAlternative> alternatives;
+};
+
+struct StrategyChoice : StrategyReport {
   Plan plan;                  // of the one that was chosen
   StepPrediction prediction;  // of it
 };
 
 // All that Strategy names.
 std::vector<Strategy> AllStrategies();
+
+// FailedPrecondition where a rank of the plan holds more bytes of optimizer state than `cap`,
+// element-wise rules' apart; 0: any number. OwnershipOptions::state_bytes_cap binds owners alone.
+absl::Status CheckStateCap(const Plan& plan, std::int64_t cap);
 
 // Makes the plan of a strategy, or says why there is none.
 using PlanMaker = std::function<absl::StatusOr<Plan>(Strategy)>;

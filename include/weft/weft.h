@@ -1,6 +1,7 @@
 // Everything a trainer needs.
 #pragma once
 
+#include "weft/auto_strategy.h"
 #include "weft/checkpoint.h"
 #include "weft/clock.h"
 #include "weft/communicator.h"

@@ -233,10 +233,21 @@ TEST_F(CommandLine, AutoPrintsTheAlternativesAndTakesTheBest) {
   EXPECT_THAT(with({"auto", "--layout", "sharded"}).out,
               ContainsRegex("\nreplicated +- +- +- +not feasible: .*sharded"));
   EXPECT_THAT(with({"auto", "--strict"}).out, ContainsRegex("\ngather +- +- +- +not feasible: "));
-  RunRefused({"--strategy", "auto"}, "--strategy auto is for weft plan");
   Refused({"plan", model_, "--strategy", "auto", "--forward-ms", "-1"},
           "--forward-ms and --backward-ms must be 0");
   Refused({"plan", model_, "--forward-ms", "1"}, "are for --strategy auto");
+  Refused({"plan", model_, "--switch-nodes", "8"}, "--switch-nodes is for --strategy auto");
+  Refused({"plan", model_, "--strategy", "auto", "--switch-nodes", "0"}, "integer from 1 to 65536");
+  EXPECT_THAT(chosen.out, Not(HasSubstr("\nswitch: ")));
+  RunRefused({"--reduced"}, "not expected here");
+  EXPECT_THAT(with({"owner", "--reduced", "--rank", "1"}).out,
+              AllOf(HasSubstr("  broadcast "), Not(HasSubstr("reduce "))));
+  EXPECT_THAT(with({"auto", "--switch-nodes", "3"}).out,
+              ContainsRegex("\nnodes +owner +node_local +shorter\n"
+                            "1 +[0-9.]+ ms +[0-9.]+ ms +equal\n"
+                            "2 +[0-9.]+ ms +[0-9.]+ ms +[a-z_]+\n"
+                            "3 +[0-9.]+ ms +[0-9.]+ ms +[a-z_]+\n"
+                            "switch: owner is predicted to be no slower .* 3[ .]"));
 }
 
 TEST_F(CommandLine, RefusesBadCoefficientFiles) {

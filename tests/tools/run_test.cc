@@ -201,6 +201,30 @@ TEST_F(RunOnce, EqualSeedsGiveEqualFilesAndOthersDoNot) {
   EXPECT_FALSE(run("2") == first);
 }
 
+// As processes too, of which each might choose for itself.
+TEST_F(RunOnce, AutoRunsWhatIsPredictedToBeShortest) {
+  const std::vector<std::string> grid = {"--nodes", "2", "--ranks-per-node", "2"};
+  const auto with = [&](std::vector<std::string> command, const std::string& strategy) {
+    command.insert(command.end(), grid.begin(), grid.end());
+    command.insert(command.end(), {"--strategy", strategy});
+    return RunProgram(Weft(command));
+  };
+  const std::string plan = with({"plan", model_}, "auto").out;
+  const std::size_t chosen = plan.find("chosen: ");
+  ASSERT_NE(chosen, std::string::npos);
+  const std::string strategy = plan.substr(chosen + 8, plan.find(' ', chosen + 8) - chosen - 8);
+  const Finished named = with({"run", model_, "--out", out_}, strategy);
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  const std::string weights = ReadAll(out_);
+  for (const char* transport : {"local", "gloo"}) {
+    const Finished run =
+        with({"run", model_, "--out", out_, "--verify", "--transport", transport}, "auto");
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr("; strategy " + strategy + " (auto), layout replicated;"));
+    EXPECT_TRUE(ReadAll(out_) == weights);
+  }
+}
+
 TEST_F(RunOnce, OutputMayReplaceItsModel) {
   const Finished finished =
       RunProgram(Weft({"run", model_, "--out", model_, "--steps", "1", "--verify"}));

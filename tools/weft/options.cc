@@ -129,8 +129,7 @@ void AddSharedOptions(CLI::App& app, Options& o) {
   const Group world(app, "World");
   AddGridOptions(world, o);
   world.Option("--strategy", o.strategy,
-               "replicated, gather, owner or node_local; plan alone: auto, the one whose step is "
-               "predicted to "
+               "replicated, gather, owner or node_local; auto: the one whose step is predicted to "
                "be shortest [owner]");
   world.Option(
       "--layout", o.layout,
@@ -269,9 +268,15 @@ void AddPlanOptions(CLI::App& app, Options& o) {
   costs.Option("--profile", o.profile, "Balance owners by this file of `weft profile` [by FLOPs]");
   costs.Flag("--any-profile", o.any_profile,
              "Use it although it is stale or of another machine or topology");
-  costs.Option("--forward-ms", o.forward_ms,
-               "With --strategy auto: the trainer's forward pass, spread over tensors by size [0]");
-  costs.Option("--backward-ms", o.backward_ms, "The same of its backward pass [0]");
+  const Group trainer(app, "Trainer");
+  trainer.Flag("--reduced", o.reduced,
+               "Gradients come reduced: by DDP, or with --layout sharded by FSDP2");
+  trainer.Option("--forward-ms", o.forward_ms,
+                 "With --strategy auto: its forward pass, spread over tensors by size [0]");
+  trainer.Option("--backward-ms", o.backward_ms, "The same of its backward pass [0]");
+  trainer.Integer("--switch-nodes", o.switch_nodes, 1, kMostRanks,
+                  "With --strategy auto: owner and node_local on 1 to this many nodes, and where "
+                  "they change places");
   const Group output(app, "Output");
   output.Integer("--rank", o.plan_rank, 0, kMostRanks - 1, "Show the lanes of one rank, op by op");
   output.Flag("--all", o.all, "List every matrix, not only the largest");
@@ -338,6 +343,10 @@ absl::StatusOr<Settings> SettingsOf(const Options& o) {
   }
   if (!settings.choose_strategy && (o.forward_ms != 0 || o.backward_ms != 0)) {
     return Refuse("--forward-ms and --backward-ms are for --strategy auto");
+  }
+  if (o.reduced) settings.gradient = GradientKind::kReduced;
+  if (!settings.choose_strategy && o.switch_nodes > 0) {
+    return Refuse("--switch-nodes is for --strategy auto");
   }
   for (const double ms : {o.forward_ms, o.backward_ms}) {
     if (ms >= 0 && std::isfinite(ms)) continue;

@@ -50,6 +50,8 @@ struct Options {
   bool all = false;
   std::string profile;
   bool any_profile = false;
+  bool reduced = false;  // gradients come reduced
+  int switch_nodes = 0;  // 0: not looked for
   double forward_ms = 0;
   double backward_ms = 0;
 
@@ -88,6 +90,7 @@ void AddPresetsOptions(CLI::App& app, Options& options);
 struct Settings {
   RuntimeOptions runtime;
   bool choose_strategy = false;  // instead of the runtime's
+  GradientKind gradient = GradientKind::kLocal;
   Layout layout = Layout::kReplicated;
   MuonOptions muon;
   AdamWOptions adamw;

@@ -1,5 +1,6 @@
 // `weft plan`: what would run, without running it.
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <map>
 #include <numeric>
@@ -91,6 +92,20 @@ void PrintChoice(const StrategyChoice& choice, std::ostream& out) {
   }
   table.Print(out);
   out << "chosen: " << choice.reason << "\n\n";
+}
+
+void PrintSwitch(const StrategySwitch& found, std::ostream& out) {
+  const auto step = [](double seconds) {
+    return std::isfinite(seconds) ? SecondsText(seconds) : std::string("-");
+  };
+  Table table({"nodes", "owner", "node_local", "<shorter"});
+  for (const SwitchPoint& point : found.points) {
+    const bool equal = point.owner_seconds == point.node_local_seconds;
+    table.Add({absl::StrCat(point.nodes), step(point.owner_seconds), step(point.node_local_seconds),
+               equal ? "equal" : std::string(Name(point.Shorter()))});
+  }
+  table.Print(out);
+  out << "switch: " << found.reason << "\n\n";
 }
 
 void PrintRanks(const Session& session, bool all, std::ostream& out) {
@@ -251,6 +266,7 @@ int PlanCommand(const Options& options) {
   } else {
     PrintHead(*session, std::cout);
     if (session->choice) PrintChoice(*session->choice, std::cout);
+    if (session->strategy_switch) PrintSwitch(*session->strategy_switch, std::cout);
     PrintRanks(*session, options.all, std::cout);
     PrintMatrices(*session, options.all, std::cout);
   }

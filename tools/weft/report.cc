@@ -129,8 +129,9 @@ void PrintReport(const Session& session, const RunReport& report,
   PrintWarnings(session.plan, out);
   out << "world: " << grid.nodes << " x " << grid.ranks_per_node << " ranks, transport "
       << session.options.transport << "; strategy " << std::string(Name(session.plan.strategy))
-      << ", layout " << std::string(Name(session.settings.layout)) << "; "
-      << report.step_seconds.size() << " steps\n\n";
+      << (session.choice ? " (auto)" : "") << ", layout "
+      << std::string(Name(session.settings.layout)) << "; " << report.step_seconds.size()
+      << " steps\n\n";
   Table table({"per step", "median", "<of"});
   table.Add({"step", SecondsText(s.step), "rank 0"});
   table.Add({"optimizer", SecondsText(s.optimizer), "all ranks"});

@@ -121,7 +121,7 @@ std::vector<MatrixSpec> SpecsOf(const Model& model, const Routing& routing,
     spec.cols = matrix.cols;
     spec.dtype = matrix.dtype;
     spec.layout = settings.layout;
-    spec.gradient = GradientKind::kLocal;
+    spec.gradient = settings.gradient;
     spec.layer = model.tensors[matrix.tensor].layer;
     if (matrix.route == Route::kMuon) {
       spec.rule = settings.muon;

@@ -13,9 +13,9 @@
 #include "tools/weft/json_file.h"
 #include "tools/weft/status_macros.h"
 #include "tools/weft/table.h"
+#include "weft/auto_strategy.h"
 #include "weft/plan_cost.h"
 #include "weft/safetensors.h"
-#include "weft/work.h"
 
 namespace weft::tool {
 namespace {
@@ -39,16 +39,13 @@ TrainerModel TrainerOf(const Session& session) {
 
 absl::Status ChooseAndPlan(Session& session) {
   RuntimeOptions& runtime = session.settings.runtime;
-  WEFT_ASSIGN_OR_RETURN(const auto work, OwnedWorkOf(session.specs));
-  const auto make = [&](Strategy strategy) {
-    RuntimeOptions asked = runtime;
-    asked.strategy = strategy;
-    return PlanFor(session.specs, asked);
-  };
-  WEFT_ASSIGN_OR_RETURN(session.choice, ChooseAmong(AllStrategies(), make, *session.costs.model,
-                                                    TrainerOf(session), work));
+  runtime.auto_strategy = TrainerOf(session);
+  WEFT_ASSIGN_OR_RETURN(session.choice, ChoiceFor(session.specs, runtime));
+  if (session.options.switch_nodes > 0) {
+    WEFT_ASSIGN_OR_RETURN(session.strategy_switch,
+                          SwitchFor(session.specs, runtime, session.options.switch_nodes));
+  }
   session.plan = std::move(session.choice->plan);
-  runtime.strategy = session.choice->strategy;
   return absl::OkStatus();
 }
 
@@ -175,10 +172,6 @@ absl::StatusOr<Session> PrepareRun(const Options& options) {
   session.options = options;
   WEFT_ASSIGN_OR_RETURN(session.settings, SettingsOf(options));
   WEFT_RETURN_IF_ERROR(CheckRankOptions(options, session.settings.runtime.topology));
-  if (session.settings.choose_strategy) {
-    return absl::InvalidArgumentError(
-        "--strategy auto is for weft plan; a run takes the strategy that it names");
-  }
   if (session.settings.layout == Layout::kOwned) {
     return absl::InvalidArgumentError(
         "--layout owned is for trainers whose layers ask for their weights; a run has none "

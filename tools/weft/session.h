@@ -14,6 +14,7 @@
 #include "weft/plan.h"
 #include "weft/runtime.h"
 #include "weft/strategy_choice.h"
+#include "weft/strategy_switch.h"
 
 namespace weft::tool {
 
@@ -28,6 +29,7 @@ struct Session {
   Plan plan;
   // With --strategy auto; its plan is the one above.
   std::optional<StrategyChoice> choice;
+  std::optional<StrategySwitch> strategy_switch;  // with --switch-nodes
 };
 
 // For `weft plan`; every float tensor is taken to have a gradient.
