@@ -78,13 +78,10 @@ struct MatrixSpec {
   // gradient, keeps their state at zero and does not update their weight; scale, norms and costs
   // are of the other rows.
   std::int64_t padding_rows = 0;
-  // Muon only: rows of each of the matrices that are stored as one (fused QKV, heads, a stack of
-  // experts), from the first on; they add up to rows - padding_rows. The same for columns (heads of
-  // an output projection), of each row block where both are given. Each block gets its own NS and
-  // scale, as if registered alone; clipping, policies and counters are of the whole. Empty: not cut
-  // that way. EqualBlocks() makes lists of equal ones.
-  std::vector<std::int64_t> row_blocks;
-  std::vector<std::int64_t> column_blocks;
+  // Muon only: rows, and columns, of each of the matrices that are stored as one (fused QKV, heads,
+  // experts); they add up to rows - padding_rows, and to cols. Each has its own NS and scale, as if
+  // registered alone; clipping, policies and counters are of the whole. Empty: not cut that way.
+  std::vector<std::int64_t> row_blocks, column_blocks;  // EqualBlocks() makes lists of equal ones
   // row_blocks are of one of so many groups of rows; block i of all groups is one matrix (fused QKV
   // that is stored by query groups, as Megatron's).
   std::int64_t row_groups = 1;

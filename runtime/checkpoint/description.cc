@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "runtime/registration.h"
 #include "runtime/parts.h"
+#include "runtime/registration.h"
 
 namespace weft::runtime {
 namespace {
