@@ -78,6 +78,7 @@ std::vector<MatrixSpec> Specs(int matrices, int world, Layout layout = Layout::k
 RuntimeOptions Auto(const ProcessGrid& grid, double flops_per_second, Link inter) {
   RuntimeOptions options = OptionsFor(grid);
   options.auto_strategy.emplace();
+  options.limits.exchange_bytes = 0;  // layerwise gains nothing over owner
   Topology linked = options.topology;
   linked.inter = inter;
   linked.intra = {1, 100};
