@@ -32,9 +32,6 @@ struct AutoCase {
   double forward_ms = 0;
   // Of each node's one NIC, where it is not the preset's: 10 Gb/s Ethernet.
   bool ethernet = false;
-
-  // A letter, for the command line.
-  char letter() const { return name[0]; }
 };
 
 // 10 Gb/s over TCP, as preset consumer-2 has it.

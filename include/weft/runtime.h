@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +18,7 @@
 #include "weft/cost_model.h"
 #include "weft/device.h"
 #include "weft/job.h"
+#include "weft/matrix_spec.h"
 #include "weft/metrics.h"
 #include "weft/ownership.h"
 #include "weft/plan.h"
@@ -28,64 +27,6 @@
 #include "weft/update.h"
 
 namespace weft {
-
-// What a caller's own rule works with, on each rank that runs it.
-struct RuleContext {
-  Device& device;
-  Stream& stream;  // enqueue here; do not synchronize it
-  std::string_view matrix;
-  std::int64_t step;  // 0-based
-  std::int64_t rows, cols;
-  DType dtype;           // of gradient and weight
-  const void* gradient;  // whole, rows x cols dense; sum over ranks: multiply by gradient_scale
-  float gradient_scale;  // and by control->gradient_factor
-  float* state;          // state_bytes_per_element * rows * cols bytes, zero before the first step
-  void* weight;          // whole, to be updated in place
-  double lr, weight_decay;  // of the job, or 0 where it gave none
-  // Device memory, never null, to be read when the rule's work runs: where it says to skip, the
-  // work must leave state and weight as they are.
-  const StepControl* control;
-};
-
-struct CustomRule {
-  // Enqueues its work and returns. An error, here or from the stream, fails the job on all ranks.
-  std::function<absl::Status(const RuleContext&)> enqueue;
-  std::int64_t state_bytes_per_element = 4;
-  double flops = 0;  // of one run, for owner assignment
-};
-
-using Rule = std::variant<MuonOptions, AdamWOptions, CustomRule>;
-
-// All ranks register the same matrices in the same order, which is the order in which the forward
-// pass uses them; only `weight` and the rule's code differ by rank.
-struct MatrixSpec {
-  std::string name;  // unique, not empty, UTF-8
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  DType dtype = DType::kF32;  // of weight and gradient
-  // Device memory of the weight, dense rows: whole (replicated) or this rank's rows (sharded). Weft
-  // writes it; it must outlive the runtime. Null allowed when empty, and for PlanFor(). Owned: the
-  // first weight, whole; read in Commit() on the owner (which PlanFor() tells), not looked at
-  // elsewhere, and not needed afterwards.
-  void* weight = nullptr;
-  Layout layout = Layout::kReplicated;
-  GradientKind gradient = GradientKind::kLocal;
-  int layer = 0;  // for ParameterNeeded()
-  Rule rule = MuonOptions{};
-  // Sharded only: rows on each rank; empty means DefaultShardRows().
-  std::vector<std::int64_t> shard_rows;
-  // Of `rows`, how many at the end are padding (not with a custom rule). Weft does not read their
-  // gradient, keeps their state at zero and does not update their weight; scale, norms and costs
-  // are of the other rows.
-  std::int64_t padding_rows = 0;
-  // Muon only: rows, and columns, of each of the matrices that are stored as one (fused QKV, heads,
-  // experts); they add up to rows - padding_rows, and to cols. Each has its own NS and scale, as if
-  // registered alone; clipping, policies and counters are of the whole. Empty: not cut that way.
-  std::vector<std::int64_t> row_blocks, column_blocks;  // EqualBlocks() makes lists of equal ones
-  // row_blocks are of one of so many groups of rows; block i of all groups is one matrix (fused QKV
-  // that is stored by query groups, as Megatron's).
-  std::int64_t row_groups = 1;
-};
 
 // When a matrix has no gradient on some rank at Step().
 enum class MissingGradient {
@@ -129,9 +70,8 @@ struct RuntimeOptions {
   // Matrices that scheduling cannot help; see there.
   PassThrough pass_through = PassThrough::kWhereItPays;
   // What NS and collectives cost: owners are balanced by it, matrices are passed through and NS
-  // runs in batches where it says that they pay. Its grid is that of
-  // `topology`. Null: the analytic model for `topology`. It tells
-  // all ranks the same, or Commit() fails.
+  // runs in batches where it says that they pay. Its grid is that of `topology`. Null: the analytic
+  // model for `topology`. It tells all ranks the same, or Commit() fails.
   std::shared_ptr<const CostModel> costs;
   // Periodic matrices of one period refresh in different steps, so that each step has about the
   // same NS to do; false: all in steps that are multiples of their period. Which step is whose goes
