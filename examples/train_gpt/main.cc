@@ -52,6 +52,10 @@ void AddOptions(CLI::App& app, Arguments& arguments) {
   app.add_option("--strategy", arguments.strategy, "Who runs Newton-Schulz where")
       ->check(CLI::IsMember({"replicated", "gather", "owner"}))
       ->capture_default_str();
+  app.add_option("--period", trainer.muon.periodic.period,
+                 "Newton-Schulz in one of so many steps, row norms in the others")
+      ->check(CLI::Range(1, weft::kMostPeriod))
+      ->capture_default_str();
   app.add_option("--layout", arguments.layout,
                  "Of the weights (default: sharded for gather, otherwise replicated)")
       ->check(CLI::IsMember({"replicated", "sharded"}));
@@ -117,6 +121,7 @@ struct RunSpec {
   Optimizer optimizer;
   weft::Strategy strategy;
   weft::Layout layout;
+  int period = 1;
 };
 
 absl::StatusOr<Run> Train(const TrainerOptions& base, const Corpus& corpus, const RunSpec& spec) {
@@ -124,6 +129,7 @@ absl::StatusOr<Run> Train(const TrainerOptions& base, const Corpus& corpus, cons
   options.optimizer = spec.optimizer;
   options.strategy = spec.strategy;
   options.layout = spec.layout;
+  options.muon.periodic.period = spec.period;
   auto ranks = TrainLocally(options, corpus);
   if (!ranks.ok()) return ranks.status();
   Run run;
@@ -184,7 +190,9 @@ absl::StatusOr<int> RunOne(const Arguments& arguments, const Corpus& corpus) {
   const std::string name = arguments.optimizer + " " + arguments.strategy;
 
   if (!arguments.json) PrintSetting(arguments.trainer);
-  auto run = Train(arguments.trainer, corpus, {name.c_str(), optimizer, *strategy, *layout});
+  auto run =
+      Train(arguments.trainer, corpus,
+            {name.c_str(), optimizer, *strategy, *layout, arguments.trainer.muon.periodic.period});
   if (!run.ok()) return run.status();
   if (arguments.json) {
     std::fputs(ToJson({&*run}, {}, arguments.trainer.trace).c_str(), stdout);
@@ -214,11 +222,13 @@ absl::StatusOr<int> Compare(const Arguments& arguments, const Corpus& corpus) {
        {"Muon replicated", Optimizer::kMuon, Strategy::kReplicated, Layout::kReplicated}},
       {&comparison.gather,
        {"Muon gather (sharded)", Optimizer::kMuon, Strategy::kGather, Layout::kSharded}},
-      {&comparison.owner, {"Muon owner", Optimizer::kMuon, Strategy::kOwner, Layout::kReplicated}}};
+      {&comparison.owner, {"Muon owner", Optimizer::kMuon, Strategy::kOwner, Layout::kReplicated}},
+      {&comparison.periodic,
+       {"Muon owner (sharded), K = 3", Optimizer::kMuon, Strategy::kOwner, Layout::kSharded, 3}}};
   std::vector<const Run*> rows;
   for (const auto& [run, spec] : runs) {
     std::fprintf(stderr, "training: %s\n", spec.name);
-    const bool traced = spec.strategy == Strategy::kOwner;
+    const bool traced = run == &comparison.owner;
     auto trained = Train(traced ? arguments.trainer : untraced, corpus, spec);
     if (!trained.ok()) return trained.status();
     *run = *std::move(trained);

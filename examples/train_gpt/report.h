@@ -47,13 +47,13 @@ struct Claim {
   std::string sentence;  // with the figures, whether it holds or not
 };
 
-// The four runs of --compare.
+// The runs of --compare; `periodic` is of an owner of shards with NS in one of three steps.
 struct Comparison {
-  Run adamw, replicated, gather, owner;
+  Run adamw, replicated, gather, owner, periodic;
 };
 
 // What the demo promises: the Muon strategies compute the same training run, Muon needs fewer steps
-// than AdamW, and the owner's optimizer step is the fast one.
+// than AdamW, the owner's optimizer step is the fast one, and periodic Muon loses little.
 std::vector<Claim> Judge(const Comparison& comparison);
 
 // One line per run under a header line. `goal` is the loss whose reaching is counted.
