@@ -82,7 +82,8 @@ RC_GTEST_FIXTURE_PROP(ColumnNormsTest, OfPartsAreThoseOfTheWhole, ()) {
     }
     const double norm = static_cast<double>(std::sqrt(sum));
     for (std::int64_t i = 0; i < rows; ++i) {
-      const double expected = gamma * x[i * cols + j] / std::max<double>(norm, eps);
+      const double expected =
+          static_cast<double>(gamma) * x[i * cols + j] / std::max<double>(norm, eps);
       RC_ASSERT(std::abs(y[i * cols + j] - expected) <= 1e-6 * std::abs(expected) + 1e-37);
     }
   }

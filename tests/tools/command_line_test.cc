@@ -217,16 +217,17 @@ TEST_F(CommandLine, AutoPrintsTheAlternativesAndTakesTheBest) {
   };
   const Finished chosen = with({"auto"});
   EXPECT_EQ(chosen.exit_code, 0) << chosen.err;
-  EXPECT_THAT(chosen.out, AllOf(HasSubstr("\nstrategy: owner, layout: replicated"),
-                                ContainsRegex("\nstrategy +step +exposed +peak +critical path\n"
-                                              "owner +[0-9.]+ ms .*compute"),
-                                ContainsRegex("\ngather .*2 tensors fall back\n"),
-                                ContainsRegex("\nchosen: owner is predicted to take .* per step, "
-                                              "as node_local .*, replicated ")));
+  EXPECT_THAT(chosen.out,
+              AllOf(HasSubstr("\nstrategy: layerwise, layout: replicated"),
+                    ContainsRegex("\nstrategy +step +exposed +peak +critical path\n"
+                                  "layerwise +[0-9.]+ ms .*compute"),
+                    ContainsRegex("\ngather .*2 tensors fall back\n"),
+                    ContainsRegex("\nchosen: layerwise is predicted to take .* per step, "
+                                  "owner .*; the step is bound by ")));
   // The rest is what the chosen strategy prints.
   const std::string ranks = chosen.out.substr(chosen.out.find("\nrank "));
-  EXPECT_THAT(with({"owner"}).out, HasSubstr(ranks));
-  EXPECT_EQ(with({"auto", "--json"}).out, with({"owner", "--json"}).out);
+  EXPECT_THAT(with({"layerwise"}).out, HasSubstr(ranks));
+  EXPECT_EQ(with({"auto", "--json"}).out, with({"layerwise", "--json"}).out);
   // Behind a long forward pass it does not matter who does the work.
   EXPECT_THAT(with({"auto", "--forward-ms", "500", "--backward-ms", "1000"}).out,
               ContainsRegex("\nchosen: .* 1\\.5[0-9]* s per step"));
