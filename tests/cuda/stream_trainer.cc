@@ -329,12 +329,13 @@ std::vector<Scenario> Scenarios() {
     add("reduced", {.layout = Layout::kSharded, .gradient = GradientKind::kReduced});
     // Together: what takes turns at a buffer with something that never refreshes in its steps waits
     // for it all the same, and nothing needs that.
+    const auto together = [](RuntimeOptions& o) { o.spread_refreshes = false; };
     add("periodic_gather", {.strategy = Strategy::kGather,
                             .layout = Layout::kSharded,
-                            .options = [](RuntimeOptions& o) { o.spread_refreshes = false; },
+                            .options = together,
                             .period = 2});
     add("periodic_owner", {.period = 2});
-    add("periodic_shards", {.layout = Layout::kSharded, .period = 2});
+    add("periodic_shards", {.layout = Layout::kSharded, .options = together, .period = 2});
     add("owned", {.layout = Layout::kOwned});
     add("mixed", {.layout = Layout::kOwned, .adamw = true, .mixed = true});
     add("held", {.layout = Layout::kOwned, .last_use = LastUse::kHeld});
