@@ -265,7 +265,13 @@ TEST_P(Mutants, AreAllCaught) {
 // stream has to wait for all uses, since what is not fetched may change with the step.
 std::vector<Scenario> Unwaiting() {
   std::vector<Scenario> all = testing::Scenarios();
-  std::erase_if(all, [](const Scenario& each) { return each.gradient_now || each.mixed; });
+  std::erase_if(all, [](const Scenario& each) {
+    // One of shards with an owner has waits that hold refreshes of following steps apart, which one
+    // matrix never has.
+    const bool apart =
+        each.period > 1 && each.layout == Layout::kSharded && each.strategy == Strategy::kOwner;
+    return each.gradient_now || each.mixed || apart;
+  });
   return all;
 }
 

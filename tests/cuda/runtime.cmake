@@ -12,10 +12,14 @@ target_link_libraries(weft_under_fakes PUBLIC weft_fakes PRIVATE weft_fake_cudar
 
 # weft_on_cuda_test(NAME SRCS ... DEPS ...): as weft_test().
 function(weft_on_cuda_test NAME)
-  cmake_parse_arguments(ARG "" "FILTER" "SRCS;DEPS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "FILTER;COST" "SRCS;DEPS;ENVIRONMENT" ${ARGN})
+  set(cost)
+  if(ARG_COST)
+    set(cost COST ${ARG_COST})
+  endif()
   weft_test(${NAME} SRCS ${ARG_SRCS} DEPS weft_under_fakes weft_fake_kernels ${ARG_DEPS} weft::runtime
     -Wl,--no-as-needed weft_fake_cudart weft_fake_cublaslt weft_fake_nccl -Wl,--as-needed
-    LABELS cuda FILTER "${ARG_FILTER}" ENVIRONMENT ${ARG_ENVIRONMENT})
+    LABELS cuda FILTER "${ARG_FILTER}" ${cost} ENVIRONMENT ${ARG_ENVIRONMENT})
   add_dependencies(${NAME} weft_cuda)
 endfunction()
 
@@ -49,7 +53,7 @@ weft_on_cuda_test(steady_state_cuda_test SRCS ${runtime}/steady_state_test.cc)
 # Where NCCL orders launches, the transport has no waits of its own between collectives.
 # Those of four ranks take half an hour (docs/fakes.md).
 weft_on_cuda_test(mutation_test SRCS mutation_test.cc stream_trainer.cc DEPS weft_world_local
-  FILTER "*_1x1:*_1x2"
+  FILTER "*_1x1:*_1x2" COST 60  # first, or one of them runs alone in the end
   ENVIRONMENT NCCL_LAUNCH_ORDER_IMPLICIT=1)
 
 # What libweft-cuda.so needs is what the fakes have, and what the real libraries have; and it has code
