@@ -40,7 +40,8 @@ absl::StatusOr<Choice> Choose(const std::vector<MatrixSpec>& specs, const Runtim
   WEFT_ASSIGN_OR_RETURN(StrategyChoice choice,
                         ChooseAmong(AllStrategies(), make, model,
                                     options.auto_strategy.value_or(TrainerModel{}), work));
-  return Choice{std::move(choice), std::move(found[choice.strategy])};
+  std::optional<FoundOwners> owners = std::move(found[choice.strategy]);
+  return Choice{std::move(choice), std::move(owners)};
 }
 
 // With figures as they are to the last bit, infinite ones too.

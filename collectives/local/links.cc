@@ -103,6 +103,7 @@ Nanos Links::Book(const Operation& op, const std::vector<int>& world_ranks, Nano
   }
   if (inter_emulated_ && spans) {
     std::vector<int> nics;
+    nics.reserve(world_ranks.size());
     for (const int rank : world_ranks) nics.push_back(nic_of_[rank]);
     length = std::max(length, ToNanos(SecondsTogether(op, nics, topology_.inter)));
   }
