@@ -20,7 +20,7 @@ namespace {
 struct Settings {
   int width = 2048, layers = 1, ranks = 2, cycles = 1;
   int matrices = 24;       // of the emulated model
-  double slowdown = 6;     // of the emulated links and device
+  double slowdown = 20;    // of the emulated links and device
   double teraflops = 170;  // of the device that is emulated
   std::string preset = "pcie-48gb-1nic";
   std::string part = "all";
@@ -199,6 +199,7 @@ double RefreshSeconds(const Settings& settings, const Topology& topology, int in
 
 void MeasurePipeline(const Settings& settings) {
   Topology links = *Preset(settings.preset, 1);
+  links.grid.ranks_per_node = 4;
   links = Emulated(links, {kSideRatio, settings.slowdown});
   Topology free_links;
   free_links.grid = links.grid;
