@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -285,11 +286,17 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
   std::size_t collected = 0;
   const auto ahead = static_cast<std::size_t>(plan.limits.buffers_in_turn);
   std::vector<std::vector<std::int32_t>> units = UpdateUnits(plan, forward);
-  // What waits for sums of norms comes last: the work of the others hides them.
-  std::stable_partition(units.begin(), units.end(), [&](const std::vector<std::int32_t>& unit) {
+  // What refreshes in the same steps stands together and takes turns at buffers one after another;
+  // in these steps nothing waits for those that do not refresh. Of them, what waits for sums of
+  // norms comes last: the work of the others hides them.
+  const auto place = [&](const std::vector<std::int32_t>& unit) {
     const PlanMatrix& first = plan.matrices[unit[0]];
-    return first.norm_vectors == 0 || !StateOnShards(PathOf(plan.topology, plan.strategy, first));
-  });
+    const bool sums =
+        first.norm_vectors > 0 && StateOnShards(PathOf(plan.topology, plan.strategy, first));
+    return std::tuple(first.period, first.phase, sums);
+  };
+  std::stable_sort(units.begin(), units.end(),
+                   [&](const auto& one, const auto& other) { return place(one) < place(other); });
   for (std::size_t i = 0; i < units.size(); ++i) {
     for (; collected < units.size() && collected < i + ahead; ++collected) {
       for (std::int32_t m : units[collected]) paths[m]->Collect(builder, m);
