@@ -53,7 +53,7 @@ struct Comparison {
 };
 
 // What the demo promises: the Muon strategies compute the same training run, Muon needs fewer steps
-// than AdamW, the owner's optimizer step is the fast one, and periodic Muon loses little.
+// than AdamW, and the owner's optimizer step is the fast one.
 std::vector<Claim> Judge(const Comparison& comparison);
 
 // One line per run under a header line. `goal` is the loss whose reaching is counted.

@@ -82,40 +82,31 @@ TEST(StepsToReach, IsTheFirstEvaluationAtOrBelow) {
 }
 
 TEST(Judge, AcceptsAGoodComparison) {
-  EXPECT_EQ(Holds(Good()), (std::vector<bool>{true, true, true, true, true, true}));
+  EXPECT_EQ(Holds(Good()), (std::vector<bool>{true, true, true, true, true}));
 }
 
 TEST(Judge, RejectsLossesThatDrift) {
   Comparison comparison = Good();
   comparison.owner.ranks[0].losses[1] *= 1 + 2e-5;
-  EXPECT_EQ(Holds(comparison), (std::vector<bool>{false, true, true, true, true, true}));
+  EXPECT_EQ(Holds(comparison), (std::vector<bool>{false, true, true, true, true}));
   comparison.owner.ranks[0].losses[1] = 2 * (1 + 5e-6);
-  EXPECT_EQ(Holds(comparison), (std::vector<bool>{true, true, true, true, true, true}));
+  EXPECT_EQ(Holds(comparison), (std::vector<bool>{true, true, true, true, true}));
 }
 
 TEST(Judge, RejectsMuonThatIsNoFaster) {
   Comparison comparison = Good();
   comparison.gather.ranks[0].evaluations = {{0, 4.0}, {2, 2.6}, {3, 2.5}};  // as late as AdamW
-  // Never, and so periodic Muon ends elsewhere.
+  // Never.
   comparison.owner.ranks[0].evaluations = {{0, 4.0}, {2, 2.6}, {3, 2.6}};
-  EXPECT_EQ(Holds(comparison), (std::vector<bool>{true, true, false, false, true, false}));
+  EXPECT_EQ(Holds(comparison), (std::vector<bool>{true, true, false, false, true}));
   EXPECT_THAT(Judge(comparison)[3].sentence, HasSubstr("more than all"));
 }
 
 TEST(Judge, RejectsAnOwnerThatIsNotFastEnough) {
   Comparison comparison = Good();
   for (auto& metrics : comparison.owner.ranks[0].metrics) metrics.last_delivered = 3'700'000'000;
-  EXPECT_EQ(Holds(comparison), (std::vector<bool>{true, true, true, true, false, true}));
+  EXPECT_EQ(Holds(comparison), (std::vector<bool>{true, true, true, true, false}));
   EXPECT_THAT(Judge(comparison)[4].sentence, HasSubstr("2.43 times faster"));
-}
-
-TEST(Judge, RejectsPeriodicMuonThatEndsElsewhere) {
-  for (const double loss : {2.03, 1.97}) {
-    Comparison comparison = Good();
-    comparison.periodic.ranks[0].evaluations.back().loss = loss;
-    EXPECT_EQ(Holds(comparison), (std::vector<bool>{true, true, true, true, true, false}));
-  }
-  EXPECT_THAT(Judge(Good())[5].sentence, HasSubstr("+0.50 %"));
 }
 
 TEST(Table, SaysWhenTheGoalWasReached) {
