@@ -9,10 +9,6 @@ namespace {
 
 class Elementwise final : public Path {
  public:
-  static Slot GradientSlot(const PlanMatrix& matrix) {
-    return matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
-  }
-
   std::string Describe(const PlanMatrix& matrix) const override {
     const bool sharded = matrix.layout == Layout::kSharded;
     const std::string reduction = matrix.gradient == GradientKind::kReduced ? ""
@@ -32,13 +28,13 @@ class Elementwise final : public Path {
 
   Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
     const bool sharded = plan.matrix(m).layout == Layout::kSharded;
-    return {sharded ? plan.World() : plan.AnyRank(m), GradientSlot(plan.matrix(m))};
+    return {sharded ? plan.World() : plan.AnyRank(m), OwnGradient(plan.matrix(m))};
   }
 
   void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
     const std::int32_t m = unit[0];
     const PlanMatrix& matrix = plan.matrix(m);
-    const Slot gradient = GradientSlot(matrix);
+    const Slot gradient = OwnGradient(matrix);
     double flops = plan.Flops(plan.TravelsWith(m));
     if (matrix.layout == Layout::kSharded && matrix.rows > 0) {
       const std::int64_t most =

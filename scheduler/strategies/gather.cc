@@ -2,38 +2,17 @@
 // under FSDP. All momenta come first, then the all-gathers in use order, so that the next matrix
 // is gathered while this one is in NS.
 #include "absl/strings/str_cat.h"
-#include "scheduler/strategies/path.h"
+#include "scheduler/strategies/on_shards.h"
 
 namespace weft::scheduler {
 namespace {
 
-Slot OwnGradient(const PlanMatrix& matrix) {
-  return matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
-}
-
-class Gather final : public Path {
+class Gather final : public OnShards {
  public:
   std::string Describe(const PlanMatrix& matrix) const override {
     return absl::StrCat(matrix.pass_through ? "pass-through: " : "gather: ",
                         matrix.gradient == GradientKind::kLocal ? "reduce-scatter, " : "",
                         "all-gather, ", RuleWork(matrix), " on every rank, own rows kept");
-  }
-
-  void Reduce(PlanBuilder& plan, std::int32_t m) const override {
-    if (plan.matrix(m).gradient != GradientKind::kLocal) return;
-    plan.OnWorld(OpKind::kReduceScatter, m, {Stage::kReduced, Trigger::kSubmitted},
-                 {Slot::kGradient, plan.ReducedInto(m)});
-  }
-
-  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
-    return {plan.World(), OwnGradient(plan.matrix(m))};
-  }
-
-  void Prepare(PlanBuilder& plan, std::int32_t m) const override {
-    if (plan.matrix(m).rule != RuleKind::kMuon) return;
-    plan.Compute(OpKind::kMomentum, plan.World(), m, Stage::kOrthogonalized,
-                 {OwnGradient(plan.matrix(m)), Slot::kUpdate});
-    if (plan.Periodic(m)) plan.SumNormSquares(m);
   }
 
   void Collect(PlanBuilder& plan, std::int32_t m) const override {

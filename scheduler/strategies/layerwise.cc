@@ -2,22 +2,12 @@
 // whole world and of many owners' matrices at once: distributed Muon as in Megatron and Moonlight.
 // What is alone in its exchange goes by the collectives of one root.
 #include "absl/strings/str_cat.h"
-#include "scheduler/strategies/path.h"
+#include "scheduler/strategies/with_owner.h"
 
 namespace weft::scheduler {
 namespace {
 
-bool Sharded(const PlanMatrix& matrix) { return matrix.layout == Layout::kSharded; }
-
-bool OwnerHasGradient(const PlanMatrix& matrix) {
-  return matrix.gradient == GradientKind::kReduced && !Sharded(matrix);
-}
-
-Slot GradientSlot(const PlanMatrix& matrix) {
-  return OwnerHasGradient(matrix) ? Slot::kGradient : Slot::kReducedGradient;
-}
-
-class Layerwise final : public Path {
+class Layerwise final : public WithOwner {
  public:
   std::string Describe(const PlanMatrix& matrix) const override {
     const bool together = matrix.exchange >= 0;
@@ -45,28 +35,11 @@ class Layerwise final : public Path {
     }
   }
 
-  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
-    return {plan.AnyOwner(m), GradientSlot(plan.matrix(m))};
-  }
-
   void Collect(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
     if (matrix.rule != RuleKind::kCustom || !Sharded(matrix)) return;
     plan.OnWorld(OpKind::kGather, m, {Stage::kOrthogonalized}, {Slot::kWeight, Slot::kWholeWeight},
                  matrix.owner);
-  }
-
-  void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
-    const std::int32_t m = unit[0];
-    const PlanMatrix& matrix = plan.matrix(m);
-    const std::int32_t owner = plan.Runners(m);
-    const Slot gradient = GradientSlot(matrix);
-    if (matrix.rule == RuleKind::kCustom) {
-      plan.Compute(OpKind::kCustom, owner, m, Stage::kApplied,
-                   {gradient, Sharded(matrix) ? Slot::kWholeWeight : Slot::kWeight}, matrix.flops);
-      return;
-    }
-    plan.MuonUpdate(owner, unit, gradient, matrix.owner, /*applies=*/!Sharded(matrix));
   }
 
   void Publish(PlanBuilder& plan, std::int32_t m) const override {
@@ -92,13 +65,6 @@ class Layerwise final : public Path {
         plan.OnWorld(OpKind::kScatter, m, {Stage::kPublished}, slots, matrix.owner);
       }
     }
-  }
-
-  void Deliver(PlanBuilder& plan, std::int32_t m) const override {
-    const PlanMatrix& matrix = plan.matrix(m);
-    if (matrix.rule != RuleKind::kMuon || !Sharded(matrix)) return;
-    plan.Compute(OpKind::kApply, plan.World(), m, Stage::kDelivered,
-                 {Slot::kShardDirection, Slot::kWeight});
   }
 };
 

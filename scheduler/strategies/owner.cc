@@ -3,18 +3,12 @@
 // node and the same on all: node_local. Then the sum of the gradients is all that goes between
 // nodes (and, of shards that come reduced, their gathering).
 #include "absl/strings/str_cat.h"
-#include "scheduler/strategies/path.h"
+#include "scheduler/strategies/with_owner.h"
 
 namespace weft::scheduler {
 namespace {
 
-bool Sharded(const PlanMatrix& matrix) { return matrix.layout == Layout::kSharded; }
-
-bool OwnerHasGradient(const PlanMatrix& matrix) {
-  return matrix.gradient == GradientKind::kReduced && !Sharded(matrix);
-}
-
-class Owner final : public Path {
+class Owner final : public WithOwner {
  public:
   explicit Owner(bool on_each_node) : on_each_node_(on_each_node) {}
 
@@ -37,32 +31,10 @@ class Owner final : public Path {
                  plan.ReducedInto(m));
   }
 
-  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
-    return {plan.AnyOwner(m), GradientSlot(plan.matrix(m))};
-  }
-
   void Collect(PlanBuilder& plan, std::int32_t m) const override {
     if (plan.matrix(m).rule != RuleKind::kCustom || !Sharded(plan.matrix(m))) return;
     plan.ToOwner(OpKind::kGather, m, {Stage::kOrthogonalized}, Slot::kWeight, Slot::kNodeWeight,
                  Slot::kWholeWeight);
-  }
-
-  void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
-    const std::int32_t m = unit[0];
-    const PlanMatrix& matrix = plan.matrix(m);
-    const std::int32_t owner = plan.Runners(m);
-    const Slot gradient = GradientSlot(matrix);
-    if (matrix.rule == RuleKind::kCustom) {
-      plan.Compute(OpKind::kCustom, owner, m, Stage::kApplied,
-                   {gradient, Sharded(matrix) ? Slot::kWholeWeight : Slot::kWeight}, matrix.flops);
-      return;
-    }
-    if (matrix.rule == RuleKind::kElementwise) {
-      plan.Compute(OpKind::kElementwise, owner, m, Stage::kApplied, {gradient, Slot::kWeight},
-                   plan.Flops(plan.TravelsWith(m)));
-      return;
-    }
-    plan.MuonUpdate(owner, unit, gradient, matrix.owner, /*applies=*/!Sharded(matrix));
   }
 
   void Publish(PlanBuilder& plan, std::int32_t m) const override {
@@ -86,23 +58,7 @@ class Owner final : public Path {
     }
   }
 
-  void Deliver(PlanBuilder& plan, std::int32_t m) const override {
-    const PlanMatrix& matrix = plan.matrix(m);
-    if (matrix.layout == Layout::kOwned) return;
-    if (matrix.bucket >= 0) {
-      plan.Compute(OpKind::kCopyRows, plan.AllButRunners(m), m, Stage::kDelivered,
-                   {Slot::kPackedWeight, Slot::kWeight});
-    }
-    if (matrix.rule != RuleKind::kMuon || !Sharded(matrix)) return;
-    plan.Compute(OpKind::kApply, plan.World(), m, Stage::kDelivered,
-                 {Slot::kShardDirection, Slot::kWeight});
-  }
-
  private:
-  static Slot GradientSlot(const PlanMatrix& matrix) {
-    return OwnerHasGradient(matrix) ? Slot::kGradient : Slot::kReducedGradient;
-  }
-
   static std::string DescribeOnEachNode(const PlanMatrix& matrix) {
     const std::string collect = OwnerHasGradient(matrix) ? ""
                                 : matrix.gradient == GradientKind::kReduced

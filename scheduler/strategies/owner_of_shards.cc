@@ -2,37 +2,17 @@
 // between refreshes a row norm needs at most a vector of the others. A refresh gathers the update
 // on one rank, which runs NS, and scatters the direction: NS runs once in the world.
 #include "absl/strings/str_cat.h"
-#include "scheduler/strategies/path.h"
+#include "scheduler/strategies/on_shards.h"
 
 namespace weft::scheduler {
 namespace {
 
-Slot OwnGradient(const PlanMatrix& matrix) {
-  return matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
-}
-
-class OwnerOfShards final : public Path {
+class OwnerOfShards final : public OnShards {
  public:
   std::string Describe(const PlanMatrix& matrix) const override {
     return absl::StrCat("shards with owner ", matrix.owner, ": ",
                         matrix.gradient == GradientKind::kLocal ? "reduce-scatter, " : "",
                         "gather, ", RuleWork(matrix), ", scatter");
-  }
-
-  void Reduce(PlanBuilder& plan, std::int32_t m) const override {
-    if (plan.matrix(m).gradient != GradientKind::kLocal) return;
-    plan.OnWorld(OpKind::kReduceScatter, m, {Stage::kReduced, Trigger::kSubmitted},
-                 {Slot::kGradient, plan.ReducedInto(m)});
-  }
-
-  Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
-    return {plan.World(), OwnGradient(plan.matrix(m))};
-  }
-
-  void Prepare(PlanBuilder& plan, std::int32_t m) const override {
-    plan.Compute(OpKind::kMomentum, plan.World(), m, Stage::kOrthogonalized,
-                 {OwnGradient(plan.matrix(m)), Slot::kUpdate});
-    plan.SumNormSquares(m);
   }
 
   void Collect(PlanBuilder& plan, std::int32_t m) const override {

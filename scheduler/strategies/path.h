@@ -47,6 +47,11 @@ const Path& OwnerOfShardsPath();
 const Path& LayerwisePath();
 const Path& ElementwisePath();
 
+// Where a rank has the reduced gradient of what it updates itself, whole or its own rows.
+inline Slot OwnGradient(const PlanMatrix& matrix) {
+  return matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
+}
+
 // The name of a rule's work in descriptions.
 inline std::string RuleWork(const PlanMatrix& matrix) {
   if (matrix.period > 1) {
