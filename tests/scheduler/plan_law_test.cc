@@ -255,7 +255,7 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
           const bool batched = slot == Slot::kUpdate || slot == Slot::kDirection;
           const bool reduced = slot == Slot::kGradient || slot == Slot::kReducedGradient ||
                                slot == Slot::kPassGradient;
-          const bool exchanged = reduced && plan.strategy == Strategy::kLayerwise;
+          const bool exchanged = reduced && matrix.exchange >= 0;
           const int set = slot == Slot::kNormSquares ? matrix.norm_set
                           : batched                  ? matrix.batch
                           : exchanged                ? matrix.exchange
