@@ -44,12 +44,4 @@ WEFT_HD inline AdamWFactors FactorsOf(const Math::AdamWArguments& arguments, dou
   return factors;
 }
 
-// The factor of a column whose squares add up to sum * unit^2 (Math::ColumnSquares). A sum of zero
-// may be one of squares too small for fp32. Comparisons are written so that a NaN stays.
-WEFT_HD inline double ColumnFactor(double sum, double unit, double eps, double gamma) {
-  const double norm = unit * std::sqrt(sum);
-  if (norm == 0 && eps == 0) return 0;
-  return gamma / (norm < eps ? eps : norm);
-}
-
 }  // namespace weft::device

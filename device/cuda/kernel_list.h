@@ -53,7 +53,8 @@ using Kernels = internal::Joined<
     decltype(internal::OfEach<SquareSums>(internal::AllElements{})),
     decltype(internal::OfEachPair<NormalizeRows>(internal::AllElements{})),
     decltype(internal::OfEachPair<NormalizeColumns>(internal::AllElements{})),
-    KernelList<CountStep, NormOfSums, SumColumnSquares, DivideByColumnNorms, TallyNorms, DecideStep>>::List;
+    KernelList<CountStep, NormOfSums, SumColumnSquares, DivideByColumnNorms, TallyNorms,
+               DecideStep>>::List;
 // clang-format on
 
 }  // namespace weft::device

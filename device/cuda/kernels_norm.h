@@ -9,7 +9,7 @@
 #include "device/cuda/kernels_matrix.h"
 #include "device/half.h"
 #include "device/host_device.h"
-#include "device/step_factors.h"
+#include "device/norm_factors.h"
 
 namespace weft::device {
 
@@ -68,13 +68,6 @@ struct NormOfSums {
   }
 };
 
-// The factor of a row whose squares add up to `sum`. Comparisons are written so that a NaN stays.
-WEFT_HD inline double RowFactorOf(double sum, double eps, double gamma) {
-  if (sum == 0) return 0;
-  const double norm = std::sqrt(sum);
-  return gamma / (norm < eps ? eps : norm);
-}
-
 // Y = gamma * X, each row over max(its norm, eps): a block per row.
 template <typename From, typename To>
 struct NormalizeRows {
@@ -93,7 +86,7 @@ struct NormalizeRows {
       const double value = Load(from + j);
       return value * value;
     });
-    const double factor = RowFactorOf(sum, eps, gamma);
+    const double factor = RowFactor(sum, eps, gamma);
     block.ForEach(x.cols, [&](std::int64_t j) {
       Store(static_cast<float>(Load(from + j) * factor), to + j);
     });
@@ -106,48 +99,69 @@ struct NormalizeRows {
   }
 };
 
-// As above for columns: a block per strip of them, whose threads share each column's rows.
-template <typename From, typename To>
-struct NormalizeColumns {
-  static constexpr std::int64_t kStrip = 32;
-  static constexpr std::int64_t kLanes = kBlockThreads / kStrip;
+// Columns in strips, of which a block's threads share each column's rows.
+struct ColumnStrip {
+  static constexpr std::int64_t kWidth = 32;
+  static constexpr std::int64_t kLanes = kBlockThreads / kWidth;
   static_assert(kBlockThreads * sizeof(double) <= kBlockSharedBytes);
 
+  std::int64_t begin;
+  std::int64_t width;
+
+  WEFT_HD static ColumnStrip Of(std::int64_t index, std::int64_t cols) {
+    const std::int64_t begin = index * kWidth;
+    return {begin, cols - begin < kWidth ? cols - begin : kWidth};
+  }
+
+  // Each thread's part of the sum of value(i, j)^2 over rows i, j from the strip's first column on.
+  template <typename Block, typename Value>
+  WEFT_HD void SumSquares(Block& block, std::int64_t rows, double* sums, Value value) const {
+    block.ForEach(kBlockThreads, [&](std::int64_t thread) {
+      const std::int64_t j = thread % kWidth;
+      if (j >= width) return;
+      double sum = 0;
+      for (std::int64_t i = thread / kWidth; i < rows; i += kLanes) {
+        const double each = value(i, j);
+        sum += each * each;
+      }
+      sums[thread] = sum;
+    });
+  }
+  // `start`, and a column's parts.
+  WEFT_HD static double Total(const double* sums, std::int64_t j, double start) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) start += sums[lane * kWidth + j];
+    return start;
+  }
+};
+
+// As above for columns: a block per strip of them.
+template <typename From, typename To>
+struct NormalizeColumns {
   TypedMatrix<const From> x;
   float eps;
   float gamma;
   TypedMatrix<To> y;
 
-  std::int64_t Blocks() const { return x.batch * PartsOf(x.cols, kStrip); }
+  std::int64_t Blocks() const { return x.batch * PartsOf(x.cols, ColumnStrip::kWidth); }
 
   template <typename Block>
   WEFT_HD void operator()(Block& block, std::int64_t index) const {
-    const std::int64_t strips = PartsOf(x.cols, kStrip);
+    const std::int64_t strips = PartsOf(x.cols, ColumnStrip::kWidth);
     const std::int64_t b = index / strips;
-    const std::int64_t begin = index % strips * kStrip;
-    const std::int64_t width = x.cols - begin < kStrip ? x.cols - begin : kStrip;
+    const ColumnStrip strip = ColumnStrip::Of(index % strips, x.cols);
     auto* sums = block.template Shared<double>();
-    block.ForEach(kBlockThreads, [&](std::int64_t thread) {
-      const std::int64_t j = thread % kStrip;
-      if (j >= width) return;
-      double sum = 0;
-      for (std::int64_t i = thread / kStrip; i < x.rows; i += kLanes) {
-        const double value = Load(x.At(b, i, begin + j));
-        sum += value * value;
-      }
-      sums[thread] = sum;
+    strip.SumSquares(block, x.rows, sums, [&](std::int64_t i, std::int64_t j) -> double {
+      return Load(x.At(b, i, strip.begin + j));
     });
-    block.ForEach(width, [&](std::int64_t j) {
-      double sum = 0;
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane * kStrip + j];
+    block.ForEach(strip.width, [&](std::int64_t j) {
       // The first lane's place is read by this thread alone.
-      sums[j] = RowFactorOf(sum, eps, gamma);
+      sums[j] = RowFactor(ColumnStrip::Total(sums, j, 0), eps, gamma);
     });
-    block.ForEach(x.rows * kStrip, [&](std::int64_t k) {
-      const std::int64_t j = k % kStrip;
-      if (j >= width) return;
-      const float from = Load(x.At(b, k / kStrip, begin + j));
-      Store(static_cast<float>(from * sums[j]), y.At(b, k / kStrip, begin + j));
+    block.ForEach(x.rows * ColumnStrip::kWidth, [&](std::int64_t k) {
+      const std::int64_t i = k / ColumnStrip::kWidth, j = k % ColumnStrip::kWidth;
+      if (j >= strip.width) return;
+      const float from = Load(x.At(b, i, strip.begin + j));
+      Store(static_cast<float>(from * sums[j]), y.At(b, i, strip.begin + j));
     });
   }
 
@@ -158,38 +172,25 @@ struct NormalizeColumns {
   }
 };
 
-// Math::ColumnSquares(): a block per strip of columns, whose threads share each column's rows.
+// Math::ColumnSquares(): a block per strip of columns.
 struct SumColumnSquares {
-  static constexpr std::int64_t kStrip = 32;
-  static constexpr std::int64_t kLanes = kBlockThreads / kStrip;
-  static_assert(kBlockThreads * sizeof(double) <= kBlockSharedBytes);
-
   TypedMatrix<const float> x;
   float unit;
   bool add;
   float* squares;
 
-  std::int64_t Blocks() const { return PartsOf(x.cols, kStrip); }
+  std::int64_t Blocks() const { return PartsOf(x.cols, ColumnStrip::kWidth); }
 
   template <typename Block>
   WEFT_HD void operator()(Block& block, std::int64_t index) const {
-    const std::int64_t begin = index * kStrip;
-    const std::int64_t width = x.cols - begin < kStrip ? x.cols - begin : kStrip;
+    const ColumnStrip strip = ColumnStrip::Of(index, x.cols);
     auto* sums = block.template Shared<double>();
-    block.ForEach(kBlockThreads, [&](std::int64_t thread) {
-      const std::int64_t j = thread % kStrip;
-      if (j >= width) return;
-      double sum = 0;
-      for (std::int64_t i = thread / kStrip; i < x.rows; i += kLanes) {
-        const double value = static_cast<double>(*x.At(0, i, begin + j)) / unit;
-        sum += value * value;
-      }
-      sums[thread] = sum;
+    strip.SumSquares(block, x.rows, sums, [&](std::int64_t i, std::int64_t j) -> double {
+      return static_cast<double>(*x.At(0, i, strip.begin + j)) / unit;
     });
-    block.ForEach(width, [&](std::int64_t j) {
-      double sum = add ? squares[begin + j] : 0;
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane * kStrip + j];
-      squares[begin + j] = static_cast<float>(sum);
+    block.ForEach(strip.width, [&](std::int64_t j) {
+      float& square = squares[strip.begin + j];
+      square = static_cast<float>(ColumnStrip::Total(sums, j, add ? square : 0));
     });
   }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "device/half.h"
+#include "device/norm_factors.h"
 
 // Resolvers of cloned functions run before a sanitizer's runtime is up.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -167,15 +168,6 @@ WEFT_DEFINE_SUMS(F16)
     TransposeTiles(x, rows, cols, x_stride, y, y_stride, row);                                   \
   }
 
-// NOLINTEND(bugprone-macro-parentheses)
-// The factor of a row whose squares add up to `sum`. Comparisons are written so that a NaN stays.
-[[gnu::always_inline]] inline double RowFactor(double sum, double eps, double gamma) {
-  if (sum == 0) return 0;
-  const double norm = std::sqrt(sum);
-  return gamma / (norm < eps ? eps : norm);
-}
-
-// NOLINTBEGIN(bugprone-macro-parentheses)
 // Columns go in blocks whose sums fit on the stack.
 #define WEFT_DEFINE_ROW_NORM(From, To)                                                             \
   WEFT_VECTOR_CLONES void ColumnNormClones(const From* x, std::int64_t rows, std::int64_t cols,    \
