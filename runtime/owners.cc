@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "runtime/messages.h"
 #include "scheduler/owner_assignment.h"
+#include "scheduler/slots.h"
 #include "weft/ownership.h"
 
 namespace weft::runtime {
@@ -22,9 +23,7 @@ namespace {
 // ones.
 bool AreToBeFound(const PlanRequest& request, const RuntimeOptions& options) {
   const bool owners_matter =
-      (request.strategy == Strategy::kOwner || request.strategy == Strategy::kNodeLocal ||
-       request.strategy == Strategy::kLayerwise) &&
-      request.topology.grid.size() > 1;
+      scheduler::HasOwners(request.strategy) && request.topology.grid.size() > 1;
   const bool given = !request.ownership.owners.empty();
   return owners_matter && !given && options.owner_solver != OwnerSolver::kHeuristic;
 }

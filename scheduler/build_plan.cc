@@ -323,7 +323,7 @@ absl::Status EmitStep(Plan& plan, const FormChoices& forms, int only_rank) {
 // A plan of checked matrices, without owners and ops.
 absl::StatusOr<Plan> Start(const PlanRequest& request) {
   WEFT_RETURN_IF_ERROR(Validate(request.topology));
-  if (request.strategy > Strategy::kLayerwise) {
+  if (request.strategy > kLastStrategy) {
     return absl::InvalidArgumentError("the strategy names nothing.");
   }
   Plan plan;

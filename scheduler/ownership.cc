@@ -107,9 +107,8 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
   if (plan.strategy == Strategy::kNodeLocal) problem.grid.nodes = 1;
   problem.state_bytes_cap = options.state_bytes_cap;
   // On one node nothing goes between nodes, and collectives of the world are no inter group's.
-  const bool by_inter_groups = TwoLevel(problem.grid) && plan.strategy != Strategy::kLayerwise;
-  if (problem.grid.nodes > 1 && plan.strategy != Strategy::kLayerwise)
-    problem.inter_group_factor = options.inter_group_factor;
+  const bool has_inter_groups = problem.grid.nodes > 1 && plan.strategy != Strategy::kLayerwise;
+  if (has_inter_groups) problem.inter_group_factor = options.inter_group_factor;
   using Key = std::pair<std::vector<double>, std::pair<std::int64_t, std::int64_t>>;
   std::map<Key, int> known;
   for (const std::int32_t m : Travellers(plan)) {
@@ -125,7 +124,7 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
       if (problem.state_bytes_cap > 0) {
         cls.state_bytes += its.rows * its.cols * its.state_bytes_per_element;
       }
-      if (by_inter_groups) cls.inter_bytes += InterBytes(plan, its);
+      if (has_inter_groups && TwoLevel(problem.grid)) cls.inter_bytes += InterBytes(plan, its);
     }
     const auto [place, is_new] = known.emplace(
         Key{cls.batch_costs, {cls.state_bytes, cls.inter_bytes}}, static_cast<int>(known.size()));

@@ -32,6 +32,15 @@ bool MayTravelTogether(const Plan& plan, const PlanMatrix& matrix) {
   return HasOwner(path) || (path != PathKind::kLocal && reduces);
 }
 
+// Alone a matrix is no set. `set_of` is what tells a matrix of it.
+void AddSet(Plan& plan, std::int32_t PlanMatrix::*set_of, std::vector<std::int32_t> matrices) {
+  if (matrices.size() < 2) return;
+  for (const std::int32_t m : matrices) {
+    plan.matrices[m].*set_of = static_cast<std::int32_t>(plan.sets.size());
+  }
+  plan.sets.push_back(std::move(matrices));
+}
+
 // The sizes of the batches in which `count` matrices of a table cost least, and what they cost.
 struct Runs {
   std::vector<int> sizes;
@@ -96,11 +105,7 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
   }
   for (auto& [key, bucket] : open) full.push_back(std::move(bucket.matrices));
   for (std::vector<std::int32_t>& matrices : full) {
-    if (matrices.size() < 2) continue;
-    for (std::int32_t m : matrices) {
-      plan.matrices[m].bucket = static_cast<std::int32_t>(plan.sets.size());
-    }
-    plan.sets.push_back(std::move(matrices));
+    AddSet(plan, &PlanMatrix::bucket, std::move(matrices));
   }
 }
 
@@ -128,14 +133,10 @@ void FormExchanges(Plan& plan) {
   }
   for (auto& [key, exchange] : open) full.push_back(std::move(exchange.matrices));
   for (std::vector<std::int32_t>& matrices : full) {
-    if (matrices.size() < 2) continue;
     std::sort(matrices.begin(), matrices.end(), [&](std::int32_t a, std::int32_t b) {
       return std::pair(plan.matrices[a].owner, a) < std::pair(plan.matrices[b].owner, b);
     });
-    for (std::int32_t m : matrices) {
-      plan.matrices[m].exchange = static_cast<std::int32_t>(plan.sets.size());
-    }
-    plan.sets.push_back(std::move(matrices));
+    AddSet(plan, &PlanMatrix::exchange, std::move(matrices));
   }
 }
 
@@ -161,12 +162,7 @@ void FormBatches(Plan& plan, const OwnershipOptions& options) {
     for (const int size :
          CheapestRuns(options.batch_costs[std::get<3>(key)], static_cast<int>(matrices.size()))
              .sizes) {
-      if (size > 1) {
-        for (int i = 0; i < size; ++i) {
-          plan.matrices[next[i]].batch = static_cast<std::int32_t>(plan.sets.size());
-        }
-        plan.sets.emplace_back(next, next + size);
-      }
+      AddSet(plan, &PlanMatrix::batch, {next, next + size});
       next += size;
     }
   }
@@ -176,19 +172,14 @@ void FormNormSets(Plan& plan) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> alike;
   for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
     const auto m = static_cast<std::int32_t>(i);
-    PlanMatrix& matrix = plan.matrices[m];
-    matrix.norm_set = -1;
+    const PlanMatrix& matrix = plan.matrices[m];
     // Elsewhere what a norm is taken over lies on one rank.
     const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
     if (matrix.norm_vectors == 0 || !StateOnShards(path)) continue;
     alike[{matrix.period, matrix.phase}].push_back(m);
   }
   for (auto& [steps, matrices] : alike) {
-    if (matrices.size() < 2) continue;
-    for (const std::int32_t m : matrices) {
-      plan.matrices[m].norm_set = static_cast<std::int32_t>(plan.sets.size());
-    }
-    plan.sets.push_back(std::move(matrices));
+    AddSet(plan, &PlanMatrix::norm_set, std::move(matrices));
   }
 }
 

@@ -22,13 +22,18 @@ enum class PathKind : std::uint8_t {
   kOwnerOfShards,
 };
 PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& matrix);
+// Strategies that give matrices to ranks.
+inline bool HasOwners(Strategy strategy) {
+  return strategy == Strategy::kOwner || strategy == Strategy::kNodeLocal ||
+         strategy == Strategy::kLayerwise;
+}
 // Whether one rank of the world, or of each node, is to run the rule, be it in a world of one.
 inline bool GetsOwner(const ProcessGrid& grid, Strategy strategy, const PlanMatrix& matrix) {
   if (matrix.layout == Layout::kOwned) return true;
   if (matrix.rule == RuleKind::kElementwise || matrix.pass_through) return false;
   // Where every rank is its node every rank would be an owner.
-  return strategy == Strategy::kOwner || strategy == Strategy::kLayerwise ||
-         (strategy == Strategy::kNodeLocal && (grid.ranks_per_node > 1 || grid.size() == 1));
+  if (strategy == Strategy::kNodeLocal) return grid.ranks_per_node > 1 || grid.size() == 1;
+  return HasOwners(strategy);
 }
 // The ranks that can be an owner: under node_local those of the first node, which stand for the
 // ranks with their local rank on the others.

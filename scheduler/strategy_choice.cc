@@ -52,9 +52,8 @@ std::string Reason(const std::vector<StrategyAlternative>& alternatives) {
 
 std::vector<Strategy> AllStrategies() {
   std::vector<Strategy> all;
-  for (auto strategy = Strategy{0}; Name(strategy) != "invalid";
-       strategy = static_cast<Strategy>(static_cast<int>(strategy) + 1)) {
-    all.push_back(strategy);
+  for (int i = 0; i <= static_cast<int>(kLastStrategy); ++i) {
+    all.push_back(static_cast<Strategy>(i));
   }
   return all;
 }

@@ -167,8 +167,8 @@ absl::Status CheckOp(const Plan& plan, std::int32_t index) {
   const Op& op = plan.ops[index];
   const std::string what = DescribeOp(plan, index);
   if (op.kind > OpKind::kUse || op.lane > Lane::kCaller || op.stage > Stage::kDelivered ||
-      op.trigger > Trigger::kNeeded || op.source > Slot::kNormSquares ||
-      op.target > Slot::kNormSquares || op.when > When::kBetween) {
+      op.trigger > Trigger::kNeeded || static_cast<int>(op.source) >= kSlotCount ||
+      static_cast<int>(op.target) >= kSlotCount || op.when > When::kBetween) {
     return InvalidPlan(what, " has a field that names nothing");
   }
   const bool verdict = op.kind == OpKind::kVerdict;
@@ -292,7 +292,7 @@ absl::Status CheckPair(const Plan& plan, std::int32_t index) {
 }  // namespace
 
 absl::Status CheckStructure(const Plan& plan) {
-  if (plan.buffers < 0 || plan.strategy > Strategy::kLayerwise || !CheckLimits(plan.limits).ok()) {
+  if (plan.buffers < 0 || plan.strategy > kLastStrategy || !CheckLimits(plan.limits).ok()) {
     return InvalidPlan("its strategy, limits or number of buffers name nothing");
   }
   const ProcessGrid& grid = plan.topology.grid;

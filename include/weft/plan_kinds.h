@@ -37,6 +37,8 @@ enum class Strategy : std::uint8_t {
   kLayerwise,  // owners, and collectives of many owners' matrices at once, over the whole world
 };
 
+inline constexpr Strategy kLastStrategy = Strategy::kLayerwise;
+
 // A job passes its stages in this order.
 enum class Stage : std::uint8_t {
   kSubmitted,
