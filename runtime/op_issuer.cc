@@ -1,7 +1,6 @@
 #include "runtime/op_issuer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <numeric>
 #include <set>
@@ -298,10 +297,18 @@ float OpIssuer::GradientScale(std::int32_t m) const {
 
 OpIssuer::Rows OpIssuer::RowsOf(const Op& op, std::int32_t m) const {
   const MatrixSpec& spec = specs_[m];
-  const std::int64_t rows =
-      SlotRows(plan_, m, op.target == Slot::kNone ? op.source : op.target, rank_);
+  const bool sums = op.kind == OpKind::kNormSquares;
+  const Slot worked_on = op.target == Slot::kNone || sums ? op.source : op.target;
+  const std::int64_t rows = SlotRows(plan_, m, worked_on, rank_);
   const std::int64_t first = FirstRow(m, rows);
-  Rows result{LogicalRows(spec, first, rows) * spec.cols, OwnRows(op, m), {}};
+  Rows result;
+  if (sums || op.kind == OpKind::kRowNorm || op.kind == OpKind::kRowNormBySquares) {
+    result.norms.emplace(std::get<MuonOptions>(spec.rule).periodic, PartsOf(spec), spec.cols, first,
+                         rows);
+    return result;
+  }
+  result.elements = LogicalRows(spec, first, rows) * spec.cols;
+  result.source = OwnRows(op, m);
   if (op.kind == OpKind::kApply) result.pieces = PiecesOf(spec, first, rows);
   return result;
 }
@@ -356,9 +363,8 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
     }
     case OpKind::kRowNorm:
     case OpKind::kRowNormBySquares:
-      return IssueRowNorm(op, m, stream);
     case OpKind::kNormSquares:
-      return IssueNormSquares(op, m, stream);
+      return IssueRowNorm(op, m, *rows.norms, stream);
     case OpKind::kApply: {
       const auto& rule = std::get<MuonOptions>(spec.rule);
       const auto decay = static_cast<float>(arguments.lr * arguments.weight_decay);
@@ -410,86 +416,21 @@ absl::Status OpIssuer::IssueCompute(const Op& op, std::int32_t m, const Rows& ro
   }
 }
 
-namespace {
-
-// Squares of norms are summed in fp32 in this unit: those of norms of eps are then 2^-120, and
-// norms up to 2^123 times eps have squares that a sum over ranks holds.
-float UnitOf(const PeriodicOptions& periodic) {
-  return std::ldexp(static_cast<float>(periodic.eps), 60);
-}
-
-}  // namespace
-
-absl::Status OpIssuer::IssueRowNorm(const Op& op, std::int32_t m, Stream& stream) {
-  const PeriodicOptions& periodic = std::get<MuonOptions>(specs_[m].rule).periodic;
-  const auto eps = static_cast<float>(periodic.eps), gamma = static_cast<float>(periodic.gamma);
-  const std::int64_t stride = plan_.matrices[m].cols;
-  const std::int64_t rows = SlotRows(plan_, m, op.target, rank_);
-  const std::int64_t first = FirstRow(m, rows);
-  auto* const source = static_cast<float*>(memory_.slot(m, op.source));
-  auto* const target = static_cast<float*>(memory_.slot(m, op.target));
-  const bool summed = op.kind == OpKind::kRowNormBySquares;
-  auto* const squares = static_cast<float*>(memory_.slot(m, Slot::kNormSquares));
-  const std::vector<update::Part> parts = PartsOf(specs_[m]);
-  const std::vector<std::int64_t> vectors = NormVectorsOf(parts);
+absl::Status OpIssuer::IssueRowNorm(const Op& op, std::int32_t m, const update::RowNorms& norms,
+                                    Stream& stream) {
+  const auto slot = [&](Slot which) { return static_cast<float*>(memory_.slot(m, which)); };
+  float* const update = slot(op.source);
   Math& math = device_.math();
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    const update::Part& part = parts[p];
-    const std::vector<Stripe> stripes = StripesOf(part, first, rows);
-    const auto at = [&](float* data, const Stripe& stripe) {
-      return Matrix{data + stripe.row * stride + part.col, DType::kF32, stripe.rows, part.cols,
-                    stride};
-    };
-    const bool tall = IsTall(part);
-    if (!tall || (!summed && stripes.size() == 1)) {
-      for (const Stripe& stripe : stripes) {
-        WEFT_RETURN_IF_ERROR(
-            math.RowNorm(stream, at(source, stripe), tall, eps, gamma, at(target, stripe)));
-      }
-      continue;
-    }
-    // Of rows that lie apart, here or on other ranks too.
-    float* const sums =
-        summed ? squares + vectors[p] * stride + part.col : static_cast<float*>(workspace_->data());
-    bool add = false;
-    for (std::size_t i = 0; !summed && i < stripes.size(); ++i) {
-      WEFT_RETURN_IF_ERROR(math.ColumnSquares(stream, at(source, stripes[i]), UnitOf(periodic),
-                                              std::exchange(add, true), sums));
-    }
-    for (const Stripe& stripe : stripes) {
-      WEFT_RETURN_IF_ERROR(math.DivideColumns(
-          stream, at(source, stripe), {sums, UnitOf(periodic), eps, gamma}, at(target, stripe)));
-    }
+  switch (op.kind) {
+    case OpKind::kNormSquares:
+      return norms.EnqueueSquares(math, stream, update, slot(op.target));
+    case OpKind::kRowNormBySquares:
+      return norms.EnqueueBySquares(math, stream, update, slot(Slot::kNormSquares),
+                                    slot(op.target));
+    default:
+      return norms.Enqueue(math, stream, update, slot(op.target),
+                           static_cast<float*>(workspace_->data()));
   }
-  return absl::OkStatus();
-}
-
-absl::Status OpIssuer::IssueNormSquares(const Op& op, std::int32_t m, Stream& stream) {
-  const auto unit = UnitOf(std::get<MuonOptions>(specs_[m].rule).periodic);
-  const std::int64_t stride = plan_.matrices[m].cols;
-  const std::int64_t rows = SlotRows(plan_, m, op.source, rank_);
-  const std::int64_t first = FirstRow(m, rows);
-  auto* const update = static_cast<float*>(memory_.slot(m, op.source));
-  auto* const squares = static_cast<float*>(memory_.slot(m, op.target));
-  Math& math = device_.math();
-  // Zeros, for parts that are not tall or lie on other ranks.
-  for (std::int64_t v = 0; v < plan_.matrices[m].norm_vectors; ++v) {
-    const Matrix nothing{update, DType::kF32, 0, stride, stride};
-    WEFT_RETURN_IF_ERROR(
-        math.ColumnSquares(stream, nothing, unit, /*add=*/false, squares + v * stride));
-  }
-  const std::vector<update::Part> parts = PartsOf(specs_[m]);
-  const std::vector<std::int64_t> vectors = NormVectorsOf(parts);
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    if (vectors[p] < 0) continue;
-    for (const Stripe& stripe : StripesOf(parts[p], first, rows)) {
-      const Matrix x{update + stripe.row * stride + parts[p].col, DType::kF32, stripe.rows,
-                     parts[p].cols, stride};
-      WEFT_RETURN_IF_ERROR(math.ColumnSquares(stream, x, unit, /*add=*/true,
-                                              squares + vectors[p] * stride + parts[p].col));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status OpIssuer::IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments) {

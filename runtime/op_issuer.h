@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "runtime/memory.h"
 #include "runtime/parts.h"
 #include "update/part_runs.h"
+#include "update/row_norms.h"
 #include "weft/device.h"
 #include "weft/plan.h"
 #include "weft/runtime.h"
@@ -63,9 +65,10 @@ class OpIssuer {
 
   // What a compute op handles of a matrix here, the same in every step.
   struct Rows {
-    std::int64_t elements = 0;          // of the target, without padding
-    const std::byte* source = nullptr;  // where the rows it handles begin
-    std::vector<Piece> pieces;          // kApply: each has its own scale
+    std::int64_t elements = 0;              // of the target, without padding
+    const std::byte* source = nullptr;      // where the rows it handles begin
+    std::vector<Piece> pieces;              // kApply: each has its own scale
+    std::optional<update::RowNorms> norms;  // row norms, and the squares that they need
   };
   struct Extent {
     std::vector<Rows> rows;     // compute: of each matrix of the op
@@ -90,8 +93,8 @@ class OpIssuer {
                              Communicator& communicator);
   absl::Status IssueCompute(const Op& op, std::int32_t m, const Rows& rows, Stream& stream,
                             const StepArguments& arguments);
-  absl::Status IssueRowNorm(const Op& op, std::int32_t m, Stream& stream);
-  absl::Status IssueNormSquares(const Op& op, std::int32_t m, Stream& stream);
+  absl::Status IssueRowNorm(const Op& op, std::int32_t m, const update::RowNorms& norms,
+                            Stream& stream);
   absl::Status IssueCustom(const Op& op, Stream& stream, const StepArguments& arguments);
 
   float GradientScale(std::int32_t m) const;

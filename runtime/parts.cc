@@ -1,7 +1,6 @@
 #include "runtime/parts.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <variant>
 
@@ -133,34 +132,6 @@ std::vector<Piece> PiecesOf(const MatrixSpec& spec, std::int64_t first, std::int
     }
   }
   return pieces;
-}
-
-std::vector<Stripe> StripesOf(const update::Part& part, std::int64_t first, std::int64_t rows) {
-  std::vector<Stripe> stripes;
-  for (std::int64_t block = 0; block < part.blocks; ++block) {
-    const std::int64_t row = part.row + block * part.every;
-    const std::int64_t begin = std::max(row, first);
-    const std::int64_t end = std::min(row + part.rows, first + rows);
-    if (begin < end) stripes.push_back({begin - first, end - begin});
-  }
-  return stripes;
-}
-
-std::vector<std::int64_t> NormVectorsOf(const std::vector<update::Part>& parts) {
-  std::vector<std::int64_t> vectors;
-  std::map<std::int64_t, std::int64_t> by_row;  // no two parts begin at one row but side by side
-  for (const update::Part& part : parts) {
-    const auto next = static_cast<std::int64_t>(by_row.size());
-    vectors.push_back(IsTall(part) ? by_row.emplace(part.row, next).first->second : -1);
-  }
-  return vectors;
-}
-
-std::int64_t CountNormVectors(const MatrixSpec& spec) {
-  std::int64_t count = 0;
-  for (const std::int64_t vector : NormVectorsOf(PartsOf(spec)))
-    count = std::max(count, vector + 1);
-  return count;
 }
 
 }  // namespace weft::runtime

@@ -37,20 +37,4 @@ struct Piece {
 // Of the rows [first, first + rows), without padding: pieces without rows are left out.
 std::vector<Piece> PiecesOf(const MatrixSpec& spec, std::int64_t first, std::int64_t rows);
 
-// Rows of a part, or of its blocks, that lie in a range of rows.
-struct Stripe {
-  std::int64_t row = 0;  // in the range
-  std::int64_t rows = 0;
-};
-// Those of the rows [first, first + rows), without empty ones.
-std::vector<Stripe> StripesOf(const update::Part& part, std::int64_t first, std::int64_t rows);
-
-// Taller than wide: the rows that its row norm is of are stored as columns.
-inline bool IsTall(const update::Part& part) { return part.height() > part.cols; }
-
-// Vectors of a whole matrix's columns that hold the norms of its tall parts: parts that are side by
-// side share one. By part; -1 for those that are not tall.
-std::vector<std::int64_t> NormVectorsOf(const std::vector<update::Part>& parts);
-std::int64_t CountNormVectors(const MatrixSpec& spec);
-
 }  // namespace weft::runtime

@@ -26,6 +26,7 @@
 #include "scheduler/phases.h"
 #include "scheduler/slots.h"
 #include "update/recipe.h"
+#include "update/row_norms.h"
 #include "update/segment_advisor.h"
 #include "weft/auto_strategy.h"
 #include "weft/work.h"
@@ -158,7 +159,7 @@ absl::Status CheckOptions(const RuntimeOptions& options) {
   const auto names_something = [](auto value, auto last) {
     return static_cast<int>(value) >= 0 && value <= last;
   };
-  if (!names_something(options.strategy, Strategy::kLayerwise) ||
+  if (!names_something(options.strategy, kLastStrategy) ||
       !names_something(options.missing_gradient, MissingGradient::kSkip) ||
       !names_something(options.non_finite, NonFinite::kSkipMatrix) ||
       !names_something(options.owner_solver, OwnerSolver::kMilp) ||
@@ -368,7 +369,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
       matrix.state_bytes_per_element = 4;
       matrix.period = muon->periodic.period;
       if (matrix.period > 1 && spec.layout == Layout::kSharded) {
-        matrix.norm_vectors = CountNormVectors(spec);
+        matrix.norm_vectors = update::CountNormVectors(PartsOf(spec));
       }
       const NewtonSchulzOptions& ns = muon->newton_schulz;
       for (const update::Part& part : PartsOf(spec)) {
