@@ -13,6 +13,7 @@
 #include "tests/runtime/checkpoint_world.h"
 #include "tests/support/forwarding.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/way.h"
 
 namespace weft {
 namespace {
@@ -23,6 +24,7 @@ using ::testing::HasSubstr;
 using testing::RunMembers;
 using testing::Snapshot;
 using testing::TemporaryFolder;
+using testing::Way;
 
 MuonOptions Muon() {
   MuonOptions muon;
@@ -78,10 +80,6 @@ void LoadAndTrain(const CheckpointModel& model, const RuntimeOptions& options,
   EXPECT_EQ(end.Wrong(), "");
 }
 
-struct Way {
-  Strategy strategy;
-  Layout layout;
-};
 const Way kWays[] = {{Strategy::kReplicated, Layout::kReplicated},
                      {Strategy::kGather, Layout::kSharded},
                      {Strategy::kOwner, Layout::kReplicated},

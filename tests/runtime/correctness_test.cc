@@ -10,6 +10,7 @@
 
 #include "tests/support/halves.h"
 #include "tests/support/model.h"
+#include "tests/support/way.h"
 #include "tests/support/world.h"
 #include "tools/reference/update.h"
 
@@ -19,6 +20,7 @@ namespace {
 using testing::RankModel;
 using testing::RunWorld;
 using testing::Shape;
+using testing::Way;
 
 constexpr std::uint64_t kSeed = 21;
 constexpr double kLr = 0.05;
@@ -129,21 +131,7 @@ Outcome TrainAndCompare(const std::vector<Shape>& shapes, const ProcessGrid& gri
 // ranks.
 const std::vector<Shape> kMixed = {{24, 16}, {16, 24}, {16, 16}, {7, 3}, {1, 9}, {9, 1}, {5, 40}};
 
-struct Way {
-  Strategy strategy;
-  Layout layout;
-};
-
-using Parameters = std::tuple<ProcessGrid, Way, GradientKind>;
-
-std::string NameOfCase(const ::testing::TestParamInfo<Parameters>& tested) {
-  const auto& [grid, way, kind] = tested.param;
-  return std::to_string(grid.nodes) + "x" + std::to_string(grid.ranks_per_node) + "_" +
-         std::string(Name(way.strategy)) + "_" + std::string(Name(way.layout)) + "_" +
-         std::string(Name(kind));
-}
-
-class EveryStrategy : public ::testing::TestWithParam<Parameters> {};
+class EveryStrategy : public ::testing::TestWithParam<testing::WayOnGrid> {};
 
 TEST_P(EveryStrategy, EqualsTheSerialReference) {
   const auto& [grid, way, kind] = GetParam();
@@ -168,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Way{Strategy::kLayerwise, Layout::kReplicated},
                                          Way{Strategy::kLayerwise, Layout::kSharded}),
                        ::testing::Values(GradientKind::kLocal, GradientKind::kReduced)),
-    NameOfCase);
+    testing::NameOfWayOnGrid);
 
 // Case 4: never NS on a shard.
 TEST(Correctness, ShardedOverTwoRanksEqualsOneRank) {

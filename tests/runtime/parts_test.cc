@@ -18,6 +18,7 @@
 #include "tests/support/model.h"
 #include "tests/support/pinned.h"
 #include "tests/support/seed.h"
+#include "tests/support/way.h"
 #include "tests/support/world.h"
 #include "tools/reference/update.h"
 #include "weft/work.h"
@@ -30,6 +31,7 @@ using ::testing::HasSubstr;
 using testing::Normal;
 using testing::OptionsFor;
 using testing::RunWorld;
+using testing::Way;
 
 constexpr std::uint64_t kSeed = 27;
 using Blocks = std::vector<std::int64_t>;
@@ -143,11 +145,6 @@ std::vector<double> Expected(const Model& model, std::size_t m, int world) {
   }
   return result;
 }
-
-struct Way {
-  Strategy strategy;
-  Layout layout;
-};
 
 std::vector<float> RowsOf(const MatrixSpec& spec, const std::vector<float>& whole, int rank) {
   if (spec.layout != Layout::kSharded) return whole;
@@ -278,16 +275,7 @@ Blocks Shards(const MatrixSpec& spec, int world, bool uneven) {
   return {first, spec.rows - first - 1, 0, 1};
 }
 
-using Parameters = std::tuple<ProcessGrid, Way, GradientKind>;
-
-std::string NameOfCase(const ::testing::TestParamInfo<Parameters>& tested) {
-  const auto& [grid, way, kind] = tested.param;
-  return std::to_string(grid.nodes) + "x" + std::to_string(grid.ranks_per_node) + "_" +
-         std::string(Name(way.strategy)) + "_" + std::string(Name(way.layout)) + "_" +
-         std::string(Name(kind));
-}
-
-class EveryPart : public ::testing::TestWithParam<Parameters> {};
+class EveryPart : public ::testing::TestWithParam<testing::WayOnGrid> {};
 
 TEST_P(EveryPart, EqualsTheSerialReference) {
   const auto& [grid, way, kind] = GetParam();
@@ -314,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Way{Strategy::kNodeLocal, Layout::kReplicated},
                                          Way{Strategy::kNodeLocal, Layout::kSharded}),
                        ::testing::Values(GradientKind::kLocal, GradientKind::kReduced)),
-    NameOfCase);
+    testing::NameOfWayOnGrid);
 
 // Any blocks, groups, padding, shards and way.
 TEST(Parts, RandomOnesEqualTheSerialReference) {

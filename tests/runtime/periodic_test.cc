@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/model.h"
+#include "tests/support/way.h"
 #include "tests/support/world.h"
 #include "tools/reference/update.h"
 
@@ -21,6 +22,7 @@ using testing::OptionsFor;
 using testing::RankModel;
 using testing::RunWorld;
 using testing::Shape;
+using testing::Way;
 
 constexpr std::uint64_t kSeed = 47;
 
@@ -91,10 +93,6 @@ Trained Train(const Setting& setting) {
 
 const std::vector<Shape> kMixed = {{24, 16}, {16, 24}, {16, 16}, {7, 3}, {1, 9}, {9, 1}, {3, 40}};
 
-struct Way {
-  Strategy strategy;
-  Layout layout;
-};
 constexpr Way kWays[] = {
     {Strategy::kReplicated, Layout::kReplicated}, {Strategy::kGather, Layout::kSharded},
     {Strategy::kOwner, Layout::kReplicated},      {Strategy::kOwner, Layout::kSharded},
@@ -252,61 +250,91 @@ TEST(Periodic, MatricesHavePeriodsOfTheirOwn) {
   });
 }
 
-// Several matrices stored as one have their rows normalized apart, the tall ones across ranks.
-TEST(Periodic, BlocksAreNormalizedAsMatricesOfTheirOwn) {
+struct Cut {
+  std::vector<std::int64_t> rows;
+  std::int64_t groups = 1;
+  std::vector<std::int64_t> cols;
+};
+
+// The weight after a step of row norms with momenta of zero, each part by itself.
+std::vector<float> AfterRowNorms(const Cut& cut, const Shape& shape, const MuonOptions& muon,
+                                 const std::vector<float>& gradient, std::vector<float> weight) {
+  reference::MuonSettings settings;
+  settings.lr = muon.lr;
+  settings.momentum = muon.momentum;
+  settings.row_norm = true;
+  std::int64_t top = 0;
+  for (const std::int64_t rows : cut.rows) {
+    std::int64_t left = 0;
+    for (const std::int64_t cols : cut.cols) {
+      std::vector<std::int64_t> places;
+      for (std::int64_t group = 0; group < cut.groups; ++group) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const std::int64_t row = group * (shape.rows / cut.groups) + top + i;
+          for (std::int64_t j = 0; j < cols; ++j) places.push_back(row * shape.cols + left + j);
+        }
+      }
+      std::vector<double> part, mean, momentum(places.size());
+      for (const std::int64_t place : places) {
+        part.push_back(weight[place]);
+        mean.push_back(gradient[place]);
+      }
+      reference::MuonStep(settings, rows * cut.groups, cols, mean, momentum, part);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        weight[places[i]] = static_cast<float>(part[i]);
+      }
+      left += cols;
+    }
+    top += rows;
+  }
+  return weight;
+}
+
+// Several matrices stored as one have their rows normalized apart, the tall ones across ranks, also
+// where a part lies in pieces.
+TEST(Periodic, PartsAreNormalizedAsMatricesOfTheirOwn) {
   const ProcessGrid grid{1, 3};
-  const std::vector<std::int64_t> blocks = {5, 20, 3, 14};
-  constexpr std::int64_t kRows = 42, kCols = 8;
-  for (const Strategy strategy : {Strategy::kGather, Strategy::kOwner}) {
-    RunWorld({.grid = grid}, [&](testing::Rank rank) {
-      RankModel model({{kRows, kCols}}, Layout::kSharded, GradientKind::kReduced, rank.rank, 3,
-                      kSeed);
-      RuntimeOptions options = OptionsFor(grid, strategy);
-      options.pass_through = PassThrough::kNever;
-      auto runtime = *Runtime::Create(options, rank.device, rank.transport);
-      MuonOptions muon = Periodic(4);
-      muon.weight_decay = 0;
-      MatrixSpec spec = model.Spec(0, muon);
-      spec.row_blocks = blocks;
-      spec.shard_rows = {4, 30, 8};
-      std::vector<float> own(model.weight(0).begin(), model.weight(0).end());
-      const std::int64_t first = rank.rank == 0 ? 0 : rank.rank == 1 ? 4 : 34;
-      std::vector<float> weight(spec.shard_rows[rank.rank] * kCols);
-      const std::vector<float> whole = model.FirstWeight(0);
-      std::copy_n(whole.begin() + first * kCols, weight.size(), weight.begin());
-      const testing::Pinned pinned(weight.data(), weight.size() * sizeof(float));
-      spec.weight = weight.data();
-      ASSERT_TRUE(runtime->AddMatrix(spec).ok());
-      ASSERT_TRUE(runtime->Commit().ok());
-      // NS in the first step with a gradient of zeros: momentum and weight stay as they are.
-      std::vector<float> gradient(weight.size());
-      ASSERT_TRUE(runtime->Submit({.matrix = 0, .gradient = gradient.data()}).ok());
-      ASSERT_TRUE(runtime->Step().ok());
-      ASSERT_TRUE(runtime->WaitForStep().ok());
-      const std::vector<float> mean = model.MeanGradient(0, 1);
-      std::copy_n(mean.begin() + first * kCols, weight.size(), gradient.begin());
-      ASSERT_TRUE(runtime->Submit({.matrix = 0, .gradient = gradient.data()}).ok());
-      ASSERT_TRUE(runtime->Step().ok());
-      ASSERT_TRUE(runtime->WaitForStep().ok());
-      reference::MuonSettings settings;
-      settings.lr = muon.lr;
-      settings.momentum = muon.momentum;
-      settings.row_norm = true;
-      std::vector<double> expected;
-      std::int64_t row = 0;
-      for (const std::int64_t rows : blocks) {
-        const auto at = [&](const std::vector<float>& all) {
-          return std::vector<double>(all.begin() + row * kCols, all.begin() + (row + rows) * kCols);
+  const Shape shape{42, 8};
+  MuonOptions muon = Periodic(4);
+  muon.weight_decay = 0;
+  const std::vector<Cut> cuts = {
+      {{5, 20, 3, 14}, 1, {8}}, {{42}, 1, {3, 5}}, {{4, 17}, 2, {8}}, {{2, 12}, 3, {7, 1}}};
+  const std::vector<Way> ways = {{Strategy::kGather, Layout::kSharded},
+                                 {Strategy::kOwner, Layout::kSharded},
+                                 {Strategy::kOwner, Layout::kReplicated}};
+  for (const Way& way : ways) {
+    for (const Cut& cut : cuts) {
+      RunWorld({.grid = grid}, [&](testing::Rank rank) {
+        testing::ModelMatrix matrix{shape, way.layout, GradientKind::kReduced};
+        if (way.layout == Layout::kSharded) matrix.shard_rows = {4, 30, 8};
+        RankModel model({matrix}, rank.rank, 3, kSeed);
+        RuntimeOptions options = OptionsFor(grid, way.strategy);
+        options.pass_through = PassThrough::kNever;
+        auto runtime = *Runtime::Create(options, rank.device, rank.transport);
+        MatrixSpec spec = model.Spec(0, muon);
+        spec.row_blocks = cut.rows;
+        spec.row_groups = cut.groups;
+        spec.column_blocks = cut.cols;
+        ASSERT_TRUE(runtime->AddMatrix(spec).ok());
+        ASSERT_TRUE(runtime->Commit().ok());
+        const auto step = [&](const std::vector<float>& gradient) {
+          ASSERT_TRUE(runtime->Submit({.matrix = 0, .gradient = gradient.data()}).ok());
+          ASSERT_TRUE(runtime->Step().ok());
+          ASSERT_TRUE(runtime->WaitForStep().ok());
         };
-        std::vector<double> block = at(whole), momentum(block.size());
-        reference::MuonStep(settings, rows, kCols, at(mean), momentum, block);
-        expected.insert(expected.end(), block.begin(), block.end());
-        row += rows;
-      }
-      for (std::size_t i = 0; i < weight.size(); ++i) {
-        EXPECT_NEAR(weight[i], expected[first * kCols + i], 2e-6) << Name(strategy);
-      }
-    });
+        // NS in the first step with a gradient of zeros: momentum and weight stay as they are.
+        step(std::vector<float>(model.Gradient(0, 1).size()));
+        step(model.Gradient(0, 1));
+        const std::vector<float> expected = model.OwnRows(
+            0, AfterRowNorms(cut, shape, muon, model.MeanGradient(0, 1), model.FirstWeight(0)));
+        ASSERT_EQ(model.weight(0).size(), expected.size());
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          EXPECT_NEAR(model.weight(0)[i], expected[i], 2e-6)
+              << Name(way.strategy) << ", " << Name(way.layout) << ", " << cut.groups
+              << " groups of " << cut.rows.size() << " x " << cut.cols.size();
+        }
+      });
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/support/model.h"
+#include "tests/support/way.h"
 #include "tests/support/world.h"
 
 namespace weft {
@@ -25,6 +26,7 @@ using ::testing::HasSubstr;
 using testing::Normal;
 using testing::OptionsFor;
 using testing::RunWorld;
+using testing::Way;
 
 constexpr std::uint64_t kSeed = 33;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -182,10 +184,6 @@ MuonOptions Muon(Scale scale = Scale::kOriginal) {
   return muon;
 }
 
-struct Way {
-  Strategy strategy;
-  Layout layout;
-};
 using Parameters = std::tuple<int, Way, GradientKind>;
 
 std::string NameOfCase(const ::testing::TestParamInfo<Parameters>& tested) {

@@ -17,6 +17,7 @@
 #include "tests/support/forwarding.h"
 #include "tests/support/model.h"
 #include "tests/support/property.h"
+#include "tests/support/way.h"
 #include "tests/support/world.h"
 
 namespace {
@@ -54,6 +55,7 @@ namespace weft {
 namespace {
 
 using testing::RunWorld;
+using testing::Way;
 
 struct Calls {
   std::atomic<int> allocate{0}, prepare{0}, streams{0}, events{0};
@@ -114,11 +116,6 @@ class CountedDevice final : public testing::ForwardingDevice {
  private:
   Calls& calls_;
   CountedMath math_;
-};
-
-struct Way {
-  Strategy strategy;
-  Layout layout;
 };
 
 class SteadyState : public ::testing::TestWithParam<Way> {};
