@@ -28,17 +28,24 @@ if(WEFT_WERROR)
 endif()
 target_compile_options(weft_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${WEFT_WARNINGS}>")
 if(WEFT_SANITIZE STREQUAL "address")
-  # gcc 12 sees uninitialized members in its own std::regex once it is instrumented.
-  set(WEFT_SANITIZER_FLAGS -fsanitize=address,undefined -fno-omit-frame-pointer
-    -fno-sanitize-recover=undefined -Wno-maybe-uninitialized)
-  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${WEFT_SANITIZER_FLAGS}>")
-  add_link_options(-fsanitize=address,undefined)
+  set(WEFT_SANITIZER_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=undefined)
 elseif(WEFT_SANITIZE STREQUAL "thread")
-  set(WEFT_SANITIZER_FLAGS -fsanitize=thread -fno-omit-frame-pointer)
-  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${WEFT_SANITIZER_FLAGS}>")
-  add_link_options(-fsanitize=thread)
+  set(WEFT_SANITIZER_FLAGS -fsanitize=thread)
 elseif(WEFT_SANITIZE)
   message(FATAL_ERROR "WEFT_SANITIZE must be empty, address or thread, not ${WEFT_SANITIZE}")
+endif()
+if(WEFT_SANITIZE)
+  add_link_options(${WEFT_SANITIZER_FLAGS})
+  list(APPEND WEFT_SANITIZER_FLAGS -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # gcc 12 sees uninitialized members in its own std::regex once it is instrumented.
+    list(APPEND WEFT_SANITIZER_FLAGS -Wno-maybe-uninitialized)
+  else()
+    # Sources ask by the name that gcc has for it.
+    string(TOUPPER ${WEFT_SANITIZE} name)
+    list(APPEND WEFT_SANITIZER_FLAGS -D__SANITIZE_${name}__=1)
+  endif()
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${WEFT_SANITIZER_FLAGS}>")
 endif()
 
 function(weft_library NAME)
@@ -60,7 +67,7 @@ function(weft_test NAME)
   endif()
   add_executable(${NAME} ${ARG_SRCS})
   # Half the time to build, and nothing that is measured runs in a test.
-  target_compile_options(${NAME} PRIVATE -O1)
+  target_compile_options(${NAME} PRIVATE $<IF:$<BOOL:${WEFT_SANITIZE}>,-O0,-O1>)
   target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${NAME} PRIVATE weft_flags weft_test_main ${ARG_DEPS})
   set(properties TIMEOUT ${ARG_TIMEOUT})
@@ -74,6 +81,11 @@ function(weft_test NAME)
     TEST_FILTER "${ARG_FILTER}"
     DISCOVERY_TIMEOUT 60
     PROPERTIES ${properties})
+endfunction()
+
+# weft_test_computes(NAME): its references take longer to run than to compile, sanitized or not.
+function(weft_test_computes NAME)
+  target_compile_options(${NAME} PRIVATE -O1)
 endfunction()
 
 # weft_finds_libraries_in(TARGET FOLDER): what it opens by name is looked for there.

@@ -10,8 +10,7 @@ namespace train_gpt {
 Corpus::Corpus(std::string_view text, int context) : context_(context) {
   characters_ = text;
   std::ranges::sort(characters_);
-  const auto repeated = std::ranges::unique(characters_);
-  characters_.erase(repeated.begin(), repeated.end());
+  characters_.erase(std::unique(characters_.begin(), characters_.end()), characters_.end());
   std::array<std::int32_t, 256> token_of = {};
   for (std::size_t i = 0; i < characters_.size(); ++i) {
     token_of[static_cast<unsigned char>(characters_[i])] = static_cast<std::int32_t>(i);

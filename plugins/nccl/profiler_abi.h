@@ -90,6 +90,10 @@ struct P2pApiFields {
   bool captured;
 };
 
+struct KernelLaunchFields {
+  void* stream;
+};
+
 struct DescriptorV5 {
   std::uint64_t type;
   void* parent;
@@ -98,9 +102,7 @@ struct DescriptorV5 {
     GroupApiFields group_api;
     CollApiFields coll_api;
     P2pApiFields p2p_api;
-    struct {
-      void* stream;
-    } kernel_launch;
+    KernelLaunchFields kernel_launch;
     CollFields coll;
     P2pFields p2p;
     ProxyOpFields proxy_op;

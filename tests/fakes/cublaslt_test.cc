@@ -171,12 +171,13 @@ TEST_F(CublasLt, ProductsAreThoseOfDouble) {
                                                                   {CUDA_R_16F, CUDA_R_32F}};
   for (int i = 0; i < 200; ++i) {
     Reset({.devices = 1, .seed = random(), .pageable_access = false});
-    const auto [type, result] = kTypes[random() % std::size(kTypes)];
+    const auto& types = kTypes[random() % std::size(kTypes)];
     const auto draw = [&](std::uint64_t most) {
       return 1 + static_cast<std::int64_t>(random() % most);
     };
     const std::int64_t m = draw(6), n = draw(6), k = draw(9), batch = draw(3);
     RunRanks(1, [&](int) {
+      const auto [type, result] = types;
       Product product(type, result, m, n, k, batch, static_cast<unsigned>(random()),
                       static_cast<std::int64_t>(random() % 3));
       for (Operand* operand : {product.a.get(), product.b.get(), product.c.get()}) {

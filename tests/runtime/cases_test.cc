@@ -60,11 +60,12 @@ std::vector<std::uint16_t> Halves(DType type, const std::vector<float>& values) 
 void ExpectThatNothingChangesWhen(DType type,
                                   const std::function<void(int rank, std::uint16_t&)>& spoil) {
   constexpr std::int64_t kElements = 128 * 128;
-  for (const auto& [strategy, layout] : {std::pair{Strategy::kReplicated, Layout::kReplicated},
-                                         std::pair{Strategy::kGather, Layout::kSharded},
-                                         std::pair{Strategy::kOwner, Layout::kReplicated},
-                                         std::pair{Strategy::kOwner, Layout::kSharded}}) {
+  for (const auto& way : {std::pair{Strategy::kReplicated, Layout::kReplicated},
+                          std::pair{Strategy::kGather, Layout::kSharded},
+                          std::pair{Strategy::kOwner, Layout::kReplicated},
+                          std::pair{Strategy::kOwner, Layout::kSharded}}) {
     RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {
+      const auto [strategy, layout] = way;
       RuntimeOptions options = OptionsFor({1, 2}, strategy);
       options.non_finite = NonFinite::kSkipStep;
       auto runtime = *Runtime::Create(options, rank.device, rank.transport);

@@ -17,6 +17,7 @@
 
 #include "tests/support/model.h"
 #include "tests/support/pinned.h"
+#include "tests/support/property.h"
 #include "tests/support/seed.h"
 #include "tests/support/way.h"
 #include "tests/support/world.h"
@@ -319,7 +320,7 @@ TEST(Parts, RandomOnesEqualTheSerialReference) {
       {Strategy::kReplicated, Layout::kReplicated}, {Strategy::kGather, Layout::kSharded},
       {Strategy::kOwner, Layout::kSharded},         {Strategy::kOwner, Layout::kOwned},
       {Strategy::kNodeLocal, Layout::kReplicated},  {Strategy::kNodeLocal, Layout::kSharded}};
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < (testing::kSanitized ? 4 : 12); ++trial) {
     const Way way = ways[static_cast<std::size_t>(any(0, 5))];
     const ProcessGrid grid{static_cast<int>(any(1, 2)), static_cast<int>(any(1, 3))};
     Model model;
