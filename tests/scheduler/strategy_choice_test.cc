@@ -20,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kCases = kSanitized ? 30 : 300;
+constexpr int kCases = 300;
 
 const StrategyAlternative& Of(const StrategyChoice& choice, Strategy strategy) {
   return *std::find_if(choice.alternatives.begin(), choice.alternatives.end(),
