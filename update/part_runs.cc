@@ -24,6 +24,10 @@ absl::Status PartRuns::Add(const NewtonSchulzOptions& options, const EqualParts&
   WEFT_ASSIGN_OR_RETURN(
       run.newton_schulz,
       NewtonSchulz::Create(*device_, options, parts.first.height(), parts.first.cols, parts.count));
+  // Its operands may be null, and the places of its parts in null are no pointers.
+  if (parts.first.height() == 0 || parts.first.cols == 0) {
+    return absl::OkStatus();
+  }
   run.parts = parts;
   workspace_bytes_ =
       std::max(workspace_bytes_, PackedBytes(parts) + run.newton_schulz->workspace_bytes());

@@ -297,6 +297,18 @@ TEST_F(PartRunsTest, EqualPartsTakeTheProductsOfOne) {
   }
 }
 
+TEST_F(PartRunsTest, AMatrixWithoutElementsMayBeNull) {
+  BatchCountingDevice counting(*device_);
+  Device& device = counting;
+  const NewtonSchulzOptions options = testing::Options(Coefficients::Quintic(), DType::kF32, {0});
+  auto runs = *PartRuns::Create(device, options, PartsOf(0, 6, {{}, 1, {4, 2}}), 6);
+  const auto stream = device.CreateStream("parts");
+  EXPECT_EQ(runs->workspace_bytes(), 0u);
+  ASSERT_EQ(runs->Enqueue(*stream, nullptr, nullptr, nullptr), absl::OkStatus());
+  ASSERT_TRUE(stream->Synchronize(absl::InfiniteDuration()).ok());
+  EXPECT_TRUE(counting.counts.batches.empty());
+}
+
 // What the header promises: seven matrices of the stored size, each rounded up to 64 bytes.
 RC_GTEST_FIXTURE_PROP(PartRunsTest, NeedNoMoreRoomThanASquareMatrix, ()) {
   const Stored stored;
