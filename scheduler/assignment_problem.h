@@ -16,6 +16,9 @@ struct MatrixClass {
   std::vector<double> batch_costs;  // [b - 1]: one batch of b; finite, not negative, at least one
   std::int64_t state_bytes = 0;
   std::int64_t inter_bytes = 0;
+  // The steps t that have the cost: those with (t - phase) mod period = 0.
+  std::int32_t period = 1;
+  std::int32_t phase = 0;
 };
 
 struct AssignmentProblem {
@@ -31,6 +34,9 @@ struct AssignmentProblem {
 
 // What one rank owns: (class, count >= 1), classes ascending.
 using Holding = std::vector<std::pair<int, int>>;
+
+// Of a matrix, for messages.
+std::string NameOf(const AssignmentProblem& problem, int matrix);
 
 // Members of each class.
 std::vector<int> ClassSizes(const AssignmentProblem& problem);

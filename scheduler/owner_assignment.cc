@@ -8,20 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "scheduler/assignment.h"
-#include "scheduler/greedy.h"
-#include "scheduler/pattern_master.h"
+#include "scheduler/load_search.h"
 #include "scheduler/pattern_placement.h"
-#include "scheduler/pattern_search.h"
 #include "scheduler/rank_loads.h"
 #include "scheduler/run_costs.h"
 
 namespace weft::scheduler {
 namespace {
-
-std::string Named(const AssignmentProblem& problem, int matrix) {
-  return problem.names.empty() ? absl::StrCat("matrix number ", matrix)
-                               : absl::StrCat("matrix '", problem.names[matrix], "'");
-}
 
 // What no assignment can keep.
 absl::Status CheckPossible(const AssignmentProblem& problem) {
@@ -32,12 +25,12 @@ absl::Status CheckPossible(const AssignmentProblem& problem) {
     const MatrixClass& cls = problem.classes[problem.class_of[m]];
     if (cap > 0 && cls.state_bytes > cap) {
       return absl::FailedPreconditionError(
-          absl::StrCat(Named(problem, static_cast<int>(m)), " has ", cls.state_bytes,
+          absl::StrCat(NameOf(problem, static_cast<int>(m)), " has ", cls.state_bytes,
                        " bytes of optimizer state, and a rank may own ", cap, "."));
     }
     if (static_cast<double>(cls.inter_bytes) > inter_cap) {
       return absl::FailedPreconditionError(
-          absl::StrCat(Named(problem, static_cast<int>(m)), " carries ", cls.inter_bytes,
+          absl::StrCat(NameOf(problem, static_cast<int>(m)), " carries ", cls.inter_bytes,
                        " bytes between nodes, and an inter group may carry ", inter_cap,
                        " under the factor ", problem.inter_group_factor, "."));
     }
@@ -49,13 +42,6 @@ absl::Status CheckPossible(const AssignmentProblem& problem) {
                      problem.grid.size(), " ranks may own ", cap, " each."));
   }
   return absl::OkStatus();
-}
-
-RankLoads LoadsOf(const AssignmentProblem& problem, const RunCosts& costs,
-                  const std::vector<int>& owners) {
-  RankLoads loads(problem, costs);
-  for (std::size_t m = 0; m < owners.size(); ++m) loads.Add(owners[m], problem.class_of[m]);
-  return loads;
 }
 
 // Owners with the holdings of `loads`: each class is dealt in use order, round the ranks that have
@@ -80,69 +66,19 @@ std::vector<int> Deal(const AssignmentProblem& problem, const RankLoads& loads) 
   return owners;
 }
 
-PatternSearchOptions SearchOptions(const SolverOptions& options) {
-  PatternSearchOptions search;
-  search.gap = options.gap;
-  search.most_nodes = options.most_nodes;
-  if (options.clock != nullptr) {
-    const Nanos deadline = options.clock->Now() + options.limit;
-    search.seconds_left = [clock = options.clock, deadline] {
-      return static_cast<double>(deadline - clock->Now()) * 1e-9;
-    };
-  }
-  return search;
-}
-
 }  // namespace
 
 absl::StatusOr<OwnerAssignment> SolveAssignment(const AssignmentProblem& problem,
                                                 const SolverOptions& options) {
   // The limit is one for everything, though only the program ends by it.
-  const PatternSearchOptions search = SearchOptions(options);
+  const LoadSearch search(options);
   WEFT_RETURN_IF_ERROR(CheckPossible(problem));
   const RunCosts costs(problem);
-  LongestFirstResult first = LongestFirst(problem, costs);
-  if (first.unplaced >= 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "no rank has room for ", Named(problem, first.unplaced), ": ", problem.grid.size(),
-        " ranks may own ", problem.state_bytes_cap, " bytes of optimizer state each",
-        problem.inter_group_factor > 0 ? absl::StrCat(", and an inter group may carry ",
-                                                      problem.inter_group_factor, " times the mean")
-                                       : "",
-        "."));
-  }
+  WEFT_ASSIGN_OR_RETURN(FoundLoads found, search.Run(problem, costs));
   OwnerAssignment result;
-  AssignmentReport& report = result.report;
-  report.milp_available = PatternMaster::Available();
-  report.lower_bound = costs.LowerBound(problem.grid.size());
-  result.owners = std::move(first.owners);
-  RankLoads loads = LoadsOf(problem, costs, result.owners);
-  report.makespan = report.longest_first = report.local_search = loads.Makespan();
-  const auto close = [&] { return report.makespan <= report.lower_bound * (1 + options.gap); };
-
-  if (!close()) {
-    RankLoads improved = loads;
-    Improve(report.lower_bound * (1 + options.gap), improved);
-    if (improved.Makespan() < report.makespan) {
-      report.taken = AssignmentMethod::kLocalSearch;
-      report.makespan = report.local_search = improved.Makespan();
-      loads = std::move(improved);
-    }
-  }
-  if (!close() && options.milp && report.milp_available) {
-    PatternSearchResult found = SearchPatterns(problem, costs, search, loads, report.lower_bound);
-    report.milp_ran = true;
-    report.targets = found.targets;
-    report.out_of_time = found.out_of_time;
-    report.lower_bound = found.lower_bound;
-    if (found.loads.Makespan() < report.makespan) {
-      report.taken = AssignmentMethod::kMilp;
-      report.makespan = found.loads.Makespan();
-      loads = std::move(found.loads);
-    }
-  }
-  if (report.taken != AssignmentMethod::kLongestFirst) result.owners = Deal(problem, loads);
-  const std::vector<int> rank_for = BalanceGroups(problem, loads);
+  result.report = found.report;
+  result.owners = found.owners.empty() ? Deal(problem, found.loads) : std::move(found.owners);
+  const std::vector<int> rank_for = BalanceGroups(problem, found.loads);
   for (int& owner : result.owners) owner = rank_for[owner];
   SpreadOwners(problem.class_of, problem.grid, result.owners);
   if (!problem.layers.empty()) {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -109,7 +110,8 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
   // On one node nothing goes between nodes, and collectives of the world are no inter group's.
   const bool has_inter_groups = problem.grid.nodes > 1 && plan.strategy != Strategy::kLayerwise;
   if (has_inter_groups) problem.inter_group_factor = options.inter_group_factor;
-  using Key = std::pair<std::vector<double>, std::pair<std::int64_t, std::int64_t>>;
+  using Key =
+      std::tuple<std::vector<double>, std::int32_t, std::int32_t, std::int64_t, std::int64_t>;
   std::map<Key, int> known;
   for (const std::int32_t m : Travellers(plan)) {
     const PlanMatrix& matrix = plan.matrices[m];
@@ -119,6 +121,8 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
     cls.batch_costs = options.batch_costs.empty() || matrix.bucket >= 0
                           ? std::vector<double>{CostOfTraveller(plan, options, m)}
                           : options.batch_costs[options.matrix_table[m]];
+    cls.period = matrix.period;
+    cls.phase = matrix.phase;
     for (const std::int32_t each : TravelsWith(plan, m)) {
       const PlanMatrix& its = plan.matrices[each];
       if (problem.state_bytes_cap > 0) {
@@ -126,8 +130,9 @@ PosedProblem Pose(const Plan& plan, const OwnershipOptions& options) {
       }
       if (has_inter_groups && TwoLevel(problem.grid)) cls.inter_bytes += InterBytes(plan, its);
     }
-    const auto [place, is_new] = known.emplace(
-        Key{cls.batch_costs, {cls.state_bytes, cls.inter_bytes}}, static_cast<int>(known.size()));
+    const auto [place, is_new] =
+        known.emplace(Key{cls.batch_costs, cls.period, cls.phase, cls.state_bytes, cls.inter_bytes},
+                      static_cast<int>(known.size()));
     if (is_new) problem.classes.push_back(std::move(cls));
     problem.class_of.push_back(place->second);
     problem.names.push_back(matrix.name);

@@ -53,6 +53,12 @@ bool RankLoads::Fits(int rank, int cls, int leaving, int from) const {
   return inter_bytes_[group] - less + static_cast<double>(more.inter_bytes) <= inter_cap_;
 }
 
+bool RankLoads::KeepCaps() const {
+  const std::int64_t cap = problem_->state_bytes_cap;
+  return (cap == 0 || *std::max_element(state_bytes_.begin(), state_bytes_.end()) <= cap) &&
+         *std::max_element(inter_bytes_.begin(), inter_bytes_.end()) <= inter_cap_;
+}
+
 void RankLoads::Add(int rank, int cls, int count) { Change(rank, cls, count); }
 
 void RankLoads::Remove(int rank, int cls) { Change(rank, cls, -1); }
@@ -68,6 +74,13 @@ void RankLoads::Change(int rank, int cls, int by) {
   state_bytes_[rank] += by * problem_->classes[cls].state_bytes;
   inter_bytes_[problem_->grid.local_of(rank)] +=
       by * static_cast<double>(problem_->classes[cls].inter_bytes);
+}
+
+RankLoads LoadsOf(const AssignmentProblem& problem, const RunCosts& costs,
+                  const std::vector<int>& owners) {
+  RankLoads loads(problem, costs);
+  for (std::size_t m = 0; m < owners.size(); ++m) loads.Add(owners[m], problem.class_of[m]);
+  return loads;
 }
 
 }  // namespace weft::scheduler

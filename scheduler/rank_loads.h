@@ -27,6 +27,7 @@ class RankLoads {
   // Whether `rank` has room for one matrix more of `cls`, after one of `leaving` (-1: none) has
   // moved from it to `from` (-1: no rank).
   bool Fits(int rank, int cls, int leaving = -1, int from = -1) const;
+  bool KeepCaps() const;
   std::int64_t state_bytes(int rank) const { return state_bytes_[rank]; }
   double inter_bytes(int local) const { return inter_bytes_[local]; }
 
@@ -44,5 +45,8 @@ class RankLoads {
   std::vector<std::int64_t> state_bytes_;
   std::vector<double> inter_bytes_;  // by local rank
 };
+
+RankLoads LoadsOf(const AssignmentProblem& problem, const RunCosts& costs,
+                  const std::vector<int>& owners);
 
 }  // namespace weft::scheduler

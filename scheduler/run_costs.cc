@@ -5,7 +5,14 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+
 namespace weft::scheduler {
+
+std::string NameOf(const AssignmentProblem& problem, int matrix) {
+  return problem.names.empty() ? absl::StrCat("matrix number ", matrix)
+                               : absl::StrCat("matrix '", problem.names[matrix], "'");
+}
 
 std::vector<int> ClassSizes(const AssignmentProblem& problem) {
   std::vector<int> sizes(problem.classes.size(), 0);
@@ -64,15 +71,17 @@ std::vector<int> RunCosts::Batches(int cls, int count) const {
   return sizes;
 }
 
+double RunCosts::Mean(int ranks) const {
+  double work = 0;
+  for (int cls = 0; cls < classes(); ++cls) work += Of(cls, size(cls));
+  return work / ranks;
+}
+
 double RunCosts::LowerBound(int ranks) const {
-  double work = 0, dearest = 0;
-  for (int cls = 0; cls < classes(); ++cls) {
-    work += Of(cls, size(cls));
-    dearest = std::max(dearest, LeastAtAll(cls));
-  }
+  const double dearest = at_all_.empty() ? 0 : *std::max_element(at_all_.begin(), at_all_.end());
   // The sum of a rank's costs and this one round differently.
   constexpr double kRounding = 1e-12;
-  return std::max(work / ranks, dearest) * (1 - kRounding);
+  return std::max(Mean(ranks), dearest) * (1 - kRounding);
 }
 
 }  // namespace weft::scheduler

@@ -24,8 +24,9 @@ class RunCosts {
   // Sizes of the batches that Of(cls, count) stands for, the larger first.
   std::vector<int> Batches(int cls, int count) const;
 
-  // No assignment of all matrices has a smaller makespan: the mean load in the cheapest batches,
-  // and the dearest matrix.
+  // Load per rank, were all matrices run in the cheapest batches and spread over `ranks`.
+  double Mean(int ranks) const;
+  // No assignment of all matrices has a smaller makespan: the mean, and the dearest matrix.
   double LowerBound(int ranks) const;
 
  private:

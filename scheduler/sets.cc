@@ -73,10 +73,10 @@ std::vector<std::int32_t> Travellers(const Plan& plan) {
 
 void FormBuckets(Plan& plan, const OwnershipOptions& options) {
   if (plan.limits.bucket_bytes == 0) return;
-  double total_flops = 0;
-  for (const PlanMatrix& matrix : plan.matrices) total_flops += matrix.flops;
-  // Loads of an eighth of the mean still pack well.
-  const double most_flops = total_flops / OwnerChoices(plan.topology.grid, plan.strategy) / 8;
+  std::map<std::pair<std::int32_t, std::int32_t>, double> flops_of_steps;
+  for (const PlanMatrix& matrix : plan.matrices) {
+    flops_of_steps[{matrix.period, matrix.phase}] += matrix.flops;
+  }
   struct Bucket {
     std::vector<std::int32_t> matrices;
     std::int64_t bytes = 0;
@@ -94,6 +94,9 @@ void FormBuckets(Plan& plan, const OwnershipOptions& options) {
     Bucket& bucket =
         open[{StepsKey(plan, matrix), options.owners.empty() ? -1 : options.owners[m]}];
     const bool owned = GetsOwner(plan.topology.grid, plan.strategy, matrix);
+    // Loads of an eighth of the mean still pack well.
+    const double most_flops = flops_of_steps[{matrix.period, matrix.phase}] /
+                              OwnerChoices(plan.topology.grid, plan.strategy) / 8;
     if (bucket.bytes + bytes > plan.limits.bucket_bytes ||
         (owned && bucket.flops + matrix.flops > most_flops)) {
       full.push_back(std::move(bucket.matrices));

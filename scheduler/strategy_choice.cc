@@ -100,20 +100,20 @@ absl::StatusOr<StrategyChoice> ChooseAmong(absl::Span<const Strategy> strategies
       choice.alternatives.push_back(std::move(alternative));
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(StepPrediction prediction, EvaluatePlan(*plan, model, trainer, work));
-    alternative.step_seconds = prediction.step_seconds;
-    alternative.exposed_seconds = prediction.exposed_seconds;
+    WEFT_ASSIGN_OR_RETURN(CyclePrediction cycle, EvaluateCycle(*plan, model, trainer, work));
+    alternative.step_seconds = cycle.step_seconds;
+    alternative.exposed_seconds = cycle.exposed_seconds;
     alternative.peak_bytes = PeakBytes(*plan);
-    alternative.bound = BoundText(prediction);
+    alternative.bound = BoundText(cycle.slowest);
     for (const PlanMatrix& matrix : plan->matrices) {
       alternative.fallbacks += matrix.fallback.empty() ? 0 : 1;
     }
     choice.alternatives.push_back(std::move(alternative));
-    if (found && !before(prediction.step_seconds, strategy, choice)) continue;
+    if (found && !before(cycle.step_seconds, strategy, choice)) continue;
     found = true;
     choice.strategy = strategy;
     choice.plan = *std::move(plan);
-    choice.prediction = std::move(prediction);
+    choice.prediction = std::move(cycle);
   }
   std::stable_sort(choice.alternatives.begin(), choice.alternatives.end(),
                    [](const StrategyAlternative& a, const StrategyAlternative& b) {

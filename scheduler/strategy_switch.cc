@@ -33,8 +33,9 @@ class Search {
         refused_ = plan.status();
         continue;
       }
-      WEFT_ASSIGN_OR_RETURN(const StepPrediction step, EvaluatePlan(*plan, model, trainer_, work_));
-      *seconds = step.step_seconds;
+      WEFT_ASSIGN_OR_RETURN(const CyclePrediction cycle,
+                            EvaluateCycle(*plan, model, trainer_, work_));
+      *seconds = cycle.step_seconds;
     }
     feasible_ = feasible_ || point.owner_seconds < kNever || point.node_local_seconds < kNever;
     points_.emplace(nodes, point);

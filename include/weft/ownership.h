@@ -65,7 +65,8 @@ enum class AssignmentMethod : std::uint8_t {
 std::string_view Name(AssignmentMethod method);
 
 // How owners were found and how good they are. All zero where no matrix gets one, or where the
-// owners were given.
+// owners were given. With periodic matrices, whose costs fall in some steps alone: of the step that
+// has most.
 struct AssignmentReport {
   AssignmentMethod taken = AssignmentMethod::kLongestFirst;
   // Cost of the rank with the most, in the unit of the costs (FLOPs or the tables').

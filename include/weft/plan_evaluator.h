@@ -31,7 +31,7 @@ struct TrainerModel {
   // A rank's compute lane has the device before the trainer, as on devices whose streams have
   // priorities. Otherwise each has half while both have work.
   bool updates_first = true;
-  // Periodic matrices: which step is told; all are taken to be like it.
+  // Periodic matrices: which step EvaluatePlan() tells; all are taken to be like it.
   std::int64_t step = 0;
 };
 
@@ -87,6 +87,20 @@ struct StepPrediction {
 absl::StatusOr<StepPrediction> EvaluatePlan(const Plan& plan, const CostModel& model,
                                             const TrainerModel& trainer = {},
                                             absl::Span<const std::optional<OwnedWork>> work = {});
+
+// Of the steps of a cycle (CycleOf()), whatever the trainer model's `step`. One step where no
+// matrix is periodic.
+struct CyclePrediction {
+  double step_seconds = 0;     // mean of the steps
+  double exposed_seconds = 0;  // the same
+  StepPrediction slowest;      // of the step that takes longest, the first of equal ones
+};
+
+// Each step as EvaluatePlan() tells it. Of a cycle longer than kMostEvaluatedSteps its first steps.
+inline constexpr std::int64_t kMostEvaluatedSteps = 60;
+absl::StatusOr<CyclePrediction> EvaluateCycle(const Plan& plan, const CostModel& model,
+                                              const TrainerModel& trainer = {},
+                                              absl::Span<const std::optional<OwnedWork>> work = {});
 
 // What the critical path is made of, the most first: "inter 61 %, compute 39 %"; lanes below one
 // per cent are left out. "nothing" for a step that takes no time.

@@ -20,10 +20,10 @@ struct StrategyAlternative {
   // Why it is out of the question, one sentence; empty if it is not.
   std::string infeasible;
   // Where it is feasible:
-  double step_seconds = 0;
-  double exposed_seconds = 0;   // StepPrediction's
+  double step_seconds = 0;      // CyclePrediction's
+  double exposed_seconds = 0;   // the same
   std::int64_t peak_bytes = 0;  // buffers and optimizer state of the rank that has most
-  std::string bound;            // BoundText()
+  std::string bound;            // BoundText() of the slowest step
   // Matrices that do not take the strategy's own path (PlanMatrix::fallback).
   int fallbacks = 0;
 };
@@ -38,8 +38,8 @@ struct StrategyReport {
 };
 
 struct StrategyChoice : StrategyReport {
-  Plan plan;                  // of the one that was chosen
-  StepPrediction prediction;  // of it
+  Plan plan;                   // of the one that was chosen
+  CyclePrediction prediction;  // of it
 };
 
 // All that Strategy names.
@@ -52,11 +52,11 @@ absl::Status CheckStateCap(const Plan& plan, std::int64_t cap);
 // Makes the plan of a strategy, or says why there is none.
 using PlanMaker = std::function<absl::StatusOr<Plan>(Strategy)>;
 
-// The one of `strategies` whose predicted step is shortest; of steps that are equal the one that
-// comes first in Strategy, whatever the order here. One whose plan `make` refuses is infeasible by
-// the message. FailedPrecondition with all reasons where none is feasible, or the refusal itself
-// where it is the same of all; EvaluatePlan()'s
-// InvalidArgument for a bad question; InvalidArgument for no strategies.
+// The one of `strategies` whose predicted step is shortest, in the mean over a cycle; of steps that
+// are equal the one that comes first in Strategy, whatever the order here. One whose plan `make`
+// refuses is infeasible by the message. FailedPrecondition with all reasons where none is feasible,
+// or the refusal itself where it is the same of all; EvaluatePlan()'s InvalidArgument for a bad
+// question; InvalidArgument for no strategies.
 absl::StatusOr<StrategyChoice> ChooseAmong(absl::Span<const Strategy> strategies,
                                            const PlanMaker& make, const CostModel& model,
                                            const TrainerModel& trainer = {},

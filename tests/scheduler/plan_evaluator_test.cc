@@ -384,5 +384,26 @@ TEST(EvaluatorLaw, EqualNodesMayChangePlaces) {
   });
 }
 
+TEST(EvaluatorLaw, ACycleHasTheMeanAndTheSlowestOfItsSteps) {
+  HoldsInCases(kCases / 4, [] {
+    const Drawn drawn = Draw(Small());
+    const CostModel model(drawn.request.topology, PricedRates());
+    TrainerModel trainer = DrawTrainer(drawn.request.matrices.size());
+    const absl::StatusOr<CyclePrediction> cycle = EvaluateCycle(drawn.plan, model, trainer);
+    RC_ASSERT(cycle.status() == absl::OkStatus());
+    // Periods of 2, 3 and 5: after 30 steps all begin anew.
+    double seconds = 0, exposed = 0, slowest = 0;
+    for (trainer.step = 0; trainer.step < 30; ++trainer.step) {
+      const StepPrediction step = Evaluate(drawn.plan, model, trainer);
+      seconds += step.step_seconds;
+      exposed += step.exposed_seconds;
+      slowest = std::max(slowest, step.step_seconds);
+    }
+    RC_ASSERT(Near(cycle->step_seconds, seconds / 30));
+    RC_ASSERT(Near(cycle->exposed_seconds, exposed / 30));
+    RC_ASSERT(cycle->slowest.step_seconds == slowest);
+  });
+}
+
 }  // namespace
 }  // namespace weft::testing

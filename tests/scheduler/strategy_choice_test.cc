@@ -61,7 +61,7 @@ TEST(ChoosesStrategy, OfLeastPredictedStepWhateverIsAskedFirst) {
         RC_ASSERT(Of(*choice, strategy).infeasible == std::string(plan.status().message()));
         continue;
       }
-      const absl::StatusOr<StepPrediction> prediction = EvaluatePlan(*plan, model);
+      const absl::StatusOr<CyclePrediction> prediction = EvaluateCycle(*plan, model);
       RC_ASSERT(prediction.ok());
       if (!choice.ok() || !Of(*choice, strategy).infeasible.empty()) {
         // The plan could be made, but for the cap on state.

@@ -130,7 +130,7 @@ TEST(StrategySwitch, SaysWhatBothPlansArePredictedToTake) {
         if (point.nodes != request.topology.grid.nodes) {
           for (PlanMatrix& matrix : there.matrices) matrix.shard_rows.clear();
         }
-        const double seconds = EvaluatePlan(*BuildPlan(there), costs)->step_seconds;
+        const double seconds = EvaluateCycle(*BuildPlan(there), costs)->step_seconds;
         RC_ASSERT(seconds ==
                   (strategy == Strategy::kOwner ? point.owner_seconds : point.node_local_seconds));
       }
