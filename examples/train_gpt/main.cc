@@ -56,6 +56,10 @@ void AddOptions(CLI::App& app, Arguments& arguments) {
                  "Newton-Schulz in one of so many steps, row norms in the others")
       ->check(CLI::Range(1, weft::kMostPeriod))
       ->capture_default_str();
+  app.add_option("--gamma", trainer.muon.periodic.gamma,
+                 "What a row norm moves the weights by, of what Newton-Schulz does")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--layout", arguments.layout,
                  "Of the weights (default: sharded for gather, otherwise replicated)")
       ->check(CLI::IsMember({"replicated", "sharded"}));
