@@ -14,6 +14,7 @@
 #include "tests/support/commit.h"
 #include "tests/support/model.h"
 #include "tests/support/world.h"
+#include "weft/auto_strategy.h"
 #include "weft/runtime.h"
 
 namespace weft {

@@ -53,6 +53,7 @@ std::vector<Way> Ways(const std::vector<std::pair<const char*, const char*>>& gr
     ways.push_back({"gather", "sharded", nodes, ranks});
     ways.push_back({"owner", "replicated", nodes, ranks});
     ways.push_back({"owner", "sharded", nodes, ranks});
+    ways.push_back({"owner", "node_sharded", nodes, ranks});
   }
   return ways;
 }
