@@ -84,10 +84,8 @@ void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on
   const auto place = [&](Stage stage) { return Place{.stage = stage, .when = when}; };
   if (HasReplicas(matrix(m))) {
     // Each rank of the owner's node sends its rows to its replicas, all of them side by side.
-    const bool on_each = OnEachNode(m);
-    journey.legs.push_back(
-        Make(WireInOwnersNode(kind, m), m, place(on_each ? on_rank : on_node), {source, target}));
-    if (!on_each) {
+    journey.legs.push_back(Make(WireInOwnersNode(kind, m), m, place(on_rank), {source, target}));
+    if (!OnEachNode(m)) {
       journey.legs.push_back(
           Make(WireOfReplicas(OpKind::kBroadcast, m), m, place(on_rank), {target, target}));
     }
