@@ -63,7 +63,7 @@ struct Op {
 // others. A part with collectives is a communicator. Parts of one rank get none: they appear for
 // compute ops, and for the verdict of a world of one, which is an op of its compute lane.
 struct Group {
-  std::string name;                     // "world", "intra", "inter 1", "rank 3"
+  std::string name;                     // "world", "intra", "inter 1", "replicas", "rank 3"
   std::vector<std::vector<int>> parts;  // world ranks, ascending
 
   // "intra 0" where there are several parts, else `name`.

@@ -265,24 +265,42 @@ TEST(NodeSharded, RefusalsAreOneSentence) {
 
 TEST(NodeSharded, TheValidatorRefusesRowsOfOtherRanks) {
   PlanMatrix even = Small(GradientKind::kReplica);
-  even.shard_rows = {3, 3};
-  const Plan good = Planned(Strategy::kOwner, even);
+  even.shard_rows = {3, 3};  // so that numbers of rows tell nothing
   const auto refusal = [](const Plan& plan) { return std::string(ValidatePlan(plan).message()); };
-  const auto with = [&](const std::string& group, std::vector<std::vector<int>> parts) {
-    Plan plan = good;
+  const auto with = [](Plan plan, const std::string& group, std::vector<std::vector<int>> parts) {
     for (Group& each : plan.groups) {
       if (each.name == group) each.parts = parts;
     }
     return plan;
   };
-  // As many rows, of two blocks.
-  EXPECT_THAT(refusal(with("replicas", {{0, 3}, {1, 2}})), HasSubstr("rows to"));
-  Plan other = good;
-  other.matrices[0].layout = Layout::kSharded;
-  EXPECT_THAT(refusal(other), HasSubstr("matrix 'a'"));
+  const Plan gather = Planned(Strategy::kGather, even);
+  EXPECT_THAT(refusal(with(gather, "replicas", {{0, 3}, {1, 2}})),
+              HasSubstr("goes from 3 rows to 6"));
+  EXPECT_THAT(refusal(with(gather, "intra", {{0, 2}, {1, 3}})),
+              HasSubstr("is of blocks of rows that do not follow one another"));
+  PlanMatrix periodic = Matrix("a", 6, 2, Layout::kNodeSharded, GradientKind::kReduced);
+  periodic.period = 2;
+  periodic.norm_vectors = 1;
+  Plan norms = Planned(Strategy::kGather, periodic);
+  for (Op& op : norms.ops) {
+    // Of ranks that have the same rows.
+    if (op.source == Slot::kNormSquares) op.group = static_cast<std::int32_t>(norms.groups.size());
+  }
+  norms.groups.push_back({"pairs", {{0, 2}, {1, 3}}});
+  EXPECT_THAT(refusal(norms), HasSubstr("sums squares of some rows"));
+}
+
+TEST(NodeSharded, TheValidatorWantsReplicasWhereTheyAre) {
+  const auto refusal = [](const Plan& plan) { return std::string(ValidatePlan(plan).message()); };
   Plan alone = Build(Request(Strategy::kGather, 1, 2, {Matrix("a", 4, 2, Layout::kSharded)}));
   alone.matrices[0].layout = Layout::kNodeSharded;
-  EXPECT_THAT(refusal(alone), HasSubstr("as if it had replicas"));
+  EXPECT_THAT(refusal(alone), HasSubstr("'a' is as if it had replicas, and has none"));
+  Plan sharded = Build(Request(Strategy::kGather, 2, 2, {Matrix("a", 4, 2, Layout::kSharded)}));
+  sharded.matrices[0].gradient = GradientKind::kReplica;
+  EXPECT_THAT(refusal(sharded), HasSubstr("'a' is as if it had replicas, and has none"));
+  Plan layerwise = Planned(Strategy::kOwner, Small(GradientKind::kReduced));
+  layerwise.strategy = Strategy::kLayerwise;
+  EXPECT_THAT(refusal(layerwise), HasSubstr("'a' has replicas, which its strategy cannot serve"));
 }
 
 TEST(NodeSharded, PassingThroughIsComparedOnItsOwnWays) {
