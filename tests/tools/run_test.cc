@@ -288,6 +288,14 @@ TEST_F(RunOnce, PresetsRunOverEmulatedLinks) {
   EXPECT_THAT(run.out, HasSubstr("world: 1 x 2 ranks, transport local"));
 }
 
+TEST_F(RunOnce, CopiesOfShardsAreCompared) {
+  const Finished run =
+      RunProgram(Weft({"run", model_, "--nodes", "2", "--ranks-per-node", "2", "--strategy",
+                       "node_local", "--layout", "node_sharded", "--verify"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("replicas: the weights of all 4 ranks were compared"));
+}
+
 TEST_F(RunOnce, ManifestsRunWithoutAFile) {
   const std::string manifest = folder_ / "shapes.json";
   WriteAll(manifest, R"({"matrices": [{"name": "wte", "shape": [40, 12]},
