@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <span>
 
@@ -41,6 +42,7 @@ absl::Status Communicators::CreateFor(const Plan& plan) {
     if (IsCollective(op.kind)) carries[op.group] = true;
   }
   by_group_.assign(plan.groups.size(), nullptr);
+  std::map<std::vector<int>, Communicator*> by_ranks;
   for (std::size_t i = 0; i < plan.groups.size(); ++i) {
     const Group& group = plan.groups[i];
     const int part = carries[i] ? group.PartOf(transport_.rank()) : -1;
@@ -50,11 +52,17 @@ absl::Status Communicators::CreateFor(const Plan& plan) {
       by_group_[i] = world_.get();
       continue;
     }
+    // Its collectives are on the lane of any other group with the same ranks, in one order.
+    Communicator*& shared = by_ranks[ranks];
+    if (shared != nullptr) {
+      by_group_[i] = shared;
+      continue;
+    }
     const std::string name = absl::StrCat(prefix_, " ", group.PartName(part));
     const base::Range created(base::Category::kPlan, base::Register(name),
                               static_cast<std::int64_t>(ranks.size()));
     WEFT_ASSIGN_OR_RETURN(auto communicator, transport_.CreateCommunicator(name, ranks));
-    by_group_[i] = communicator.get();
+    by_group_[i] = shared = communicator.get();
     owned_.push_back(std::move(communicator));
     WEFT_RETURN_IF_ERROR(by_group_[i]->Barrier(*stream_, {"", "warm-up"}));
     WEFT_RETURN_IF_ERROR(Finish());

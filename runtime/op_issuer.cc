@@ -94,8 +94,7 @@ void OpIssuer::PrepareExtents() {
       const auto width =
           static_cast<std::int64_t>(SizeOf(SlotType(plan_.matrices[op.matrix], op.source)));
       for (const std::int32_t m : MatricesOf(plan_, op)) {
-        extent.elements +=
-            scheduler::WholeRows(plan_.matrices[m], op.source) * plan_.matrices[m].cols;
+        extent.elements += SlotRows(plan_, m, op.source, rank_) * plan_.matrices[m].cols;
         if (!IsCollective(op.kind)) extent.rows.push_back(RowsOf(op, m));
       }
       if (scheduler::IsExchange(plan_, op)) {
@@ -290,9 +289,15 @@ absl::Status OpIssuer::IssueCollective(const Op& op, const Extent& extent, Strea
 }
 
 float OpIssuer::GradientScale(std::int32_t m) const {
-  return plan_.matrices[m].gradient == GradientKind::kLocal
-             ? 1.0f / static_cast<float>(plan_.topology.grid.size())
-             : 1.0f;
+  switch (plan_.matrices[m].gradient) {
+    case GradientKind::kLocal:
+      return 1.0f / static_cast<float>(plan_.topology.grid.size());
+    case GradientKind::kReplica:
+      return 1.0f / static_cast<float>(plan_.topology.grid.nodes);
+    case GradientKind::kReduced:
+      break;
+  }
+  return 1.0f;
 }
 
 OpIssuer::Rows OpIssuer::RowsOf(const Op& op, std::int32_t m) const {
@@ -330,8 +335,9 @@ std::int64_t OpIssuer::BytesBefore(const Op& op, const std::vector<std::int64_t>
 }
 
 std::int64_t OpIssuer::RowsBefore(std::int32_t m, int rank) const {
-  const std::vector<std::int64_t>& shards = plan_.matrices[m].shard_rows;
-  return std::accumulate(shards.begin(), shards.begin() + rank, std::int64_t{0});
+  const PlanMatrix& matrix = plan_.matrices[m];
+  const auto begin = matrix.shard_rows.begin();
+  return std::accumulate(begin, begin + scheduler::ShardOf(matrix, rank), std::int64_t{0});
 }
 
 const std::byte* OpIssuer::OwnRows(const Op& op, std::int32_t m) const {

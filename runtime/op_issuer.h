@@ -72,7 +72,7 @@ class OpIssuer {
   };
   struct Extent {
     std::vector<Rows> rows;     // compute: of each matrix of the op
-    std::int64_t elements = 0;  // collectives of whole matrices
+    std::int64_t elements = 0;  // all-reduces, reduces and broadcasts: what they carry
     // Gathers and scatters: bytes, and reduce-scatters: elements, of each member of the group.
     // Split form: elements, and the same in bytes.
     std::vector<std::int64_t> per_member;
@@ -101,7 +101,7 @@ class OpIssuer {
   Rows RowsOf(const Op& op, std::int32_t m) const;
   std::int64_t BytesBefore(const Op& op, const std::vector<std::int64_t>& scattered,
                            std::int64_t width) const;
-  std::int64_t RowsBefore(std::int32_t m, int rank) const;  // those of the ranks before it
+  std::int64_t RowsBefore(std::int32_t m, int rank) const;  // those of the shards before its own
   // The first row that this rank holds of a matrix of which it holds `rows`.
   std::int64_t FirstRow(std::int32_t m, std::int64_t rows) const;
   // Where the rows of `m` that `op` handles begin inside its source, which may hold more of them.

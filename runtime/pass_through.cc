@@ -7,6 +7,8 @@
 #include <tuple>
 #include <variant>
 
+#include "scheduler/layout.h"
+
 namespace weft::runtime {
 namespace {
 
@@ -14,8 +16,8 @@ std::int64_t BytesOf(const MatrixSpec& spec) {
   return spec.rows * spec.cols * static_cast<std::int64_t>(SizeOf(spec.dtype));
 }
 
-// What ComparePassThrough() looks at.
-PlanMatrix Outline(const MatrixSpec& spec) {
+// What ComparePassThrough() looks at, as a plan has it.
+PlanMatrix Outline(const MatrixSpec& spec, const ProcessGrid& grid) {
   PlanMatrix matrix;
   matrix.rows = spec.rows;
   matrix.cols = spec.cols;
@@ -23,14 +25,15 @@ PlanMatrix Outline(const MatrixSpec& spec) {
   matrix.layout = spec.layout;
   matrix.gradient = spec.gradient;
   matrix.shard_rows = spec.shard_rows;
+  scheduler::Simplify(grid, matrix);
   return matrix;
 }
 
 auto WorkKey(const OwnedWork& work) {
   return std::tuple(work.work.shape, work.work.flops, work.work.launches, work.batches, work.parts);
 }
-auto BucketKey(const MatrixSpec& spec) {
-  return std::tuple(spec.layout, spec.gradient, spec.dtype);
+auto BucketKey(const PlanMatrix& matrix) {
+  return std::tuple(matrix.layout, matrix.gradient, matrix.dtype);
 }
 
 // Asks once for matrices that are alike: models have many matrices and few kinds.
@@ -45,7 +48,8 @@ class Chooser {
     for (std::size_t m = 0; m < specs.size(); ++m) {
       if (!std::holds_alternative<MuonOptions>(specs[m].rule)) continue;
       ++alike_[WorkKey(*work[m])];
-      if (BytesOf(specs[m]) <= bucket_bytes_) small_[BucketKey(specs[m])] += BytesOf(specs[m]);
+      if (BytesOf(specs[m]) > bucket_bytes_) continue;
+      small_[BucketKey(OutlineOf(specs[m]))] += BytesOf(specs[m]);
     }
   }
 
@@ -53,28 +57,35 @@ class Chooser {
   // with what one could do behind the trainer's own work.
   bool Pays(const MatrixSpec& spec, const OwnedWork& work) {
     if (BytesOf(spec) > bucket_bytes_) return false;
+    const PlanMatrix matrix = OutlineOf(spec);
     const auto [place, is_new] = known_.emplace(
-        std::tuple(WorkKey(work), BucketKey(spec), spec.rows, spec.cols, spec.shard_rows), false);
+        std::tuple(WorkKey(work), BucketKey(matrix), spec.rows, spec.cols, matrix.shard_rows),
+        false);
     if (is_new) {
       Company company;
-      company.bucket_bytes = static_cast<double>(std::min(bucket_bytes_, small_[BucketKey(spec)]));
+      company.bucket_bytes =
+          static_cast<double>(std::min(bucket_bytes_, small_[BucketKey(matrix)]));
       company.alike = alike_[WorkKey(work)];
       company.reductions = reductions_;
       company.forms = forms_;
-      place->second = ComparePassThrough(model_, Outline(spec), work, company).Pays();
+      place->second = ComparePassThrough(model_, matrix, work, company).Pays();
     }
     return place->second;
   }
 
  private:
+  PlanMatrix OutlineOf(const MatrixSpec& spec) const {
+    return Outline(spec, model_.topology().grid);
+  }
+
   const CostModel& model_;
   const std::int64_t bucket_bytes_;
   const int reductions_;
   const FormChoices forms_;
   std::map<decltype(WorkKey(OwnedWork())), int> alike_;
-  std::map<decltype(BucketKey(MatrixSpec())), std::int64_t>
+  std::map<decltype(BucketKey(PlanMatrix())), std::int64_t>
       small_;  // bytes that may travel together
-  std::map<std::tuple<decltype(WorkKey(OwnedWork())), decltype(BucketKey(MatrixSpec())),
+  std::map<std::tuple<decltype(WorkKey(OwnedWork())), decltype(BucketKey(PlanMatrix())),
                       std::int64_t, std::int64_t, std::vector<std::int64_t>>,
            bool>
       known_;

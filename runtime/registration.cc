@@ -212,7 +212,7 @@ bool IsUtf8(const std::string& text) {
 
 }  // namespace
 
-absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
+absl::Status CheckSpec(const MatrixSpec& spec, const ProcessGrid& grid, int rank) {
   if (spec.name.empty()) return absl::InvalidArgumentError("a matrix needs a name");
   if (!IsUtf8(spec.name)) {
     return absl::InvalidArgumentError(
@@ -221,9 +221,11 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
   if (spec.rows < 0 || spec.cols < 0) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is negative"));
   }
-  if (!IsDType(spec.dtype) || spec.layout > Layout::kOwned ||
-      spec.gradient > GradientKind::kReduced) {
+  if (!IsDType(spec.dtype) || spec.layout > kLastLayout || spec.gradient > kLastGradientKind) {
     return Bad(spec, "its dtype, layout or gradient has a value that names nothing");
+  }
+  if (spec.gradient == GradientKind::kReplica && spec.layout != Layout::kNodeSharded) {
+    return Bad(spec, "gradients of kind replica are for the layout node_sharded");
   }
   if (scheduler::TooLarge(spec.rows, spec.cols)) {
     return Bad(spec, absl::StrCat("shape ", spec.rows, " x ", spec.cols, " is too large"));
@@ -232,12 +234,13 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
     return Bad(spec, std::string(parts.message()));
   }
   std::int64_t rows_here = spec.rows;
-  if (spec.layout == Layout::kSharded) {
+  if (scheduler::IsSharded(spec.layout)) {
+    const int count = scheduler::ShardCount(grid, spec.layout);
     std::vector<std::int64_t> shards = spec.shard_rows;
-    if (shards.empty()) shards = DefaultShardRows(spec.rows, world);
-    if (static_cast<int>(shards.size()) != world) {
-      return Bad(spec,
-                 absl::StrCat("shard_rows has ", shards.size(), " entries for ", world, " ranks"));
+    if (shards.empty()) shards = DefaultShardRows(spec.rows, count);
+    if (static_cast<int>(shards.size()) != count) {
+      return Bad(spec, absl::StrCat("shard_rows has ", shards.size(), " entries for ", count,
+                                    count < grid.size() ? " ranks per node" : " ranks"));
     }
     std::int64_t sum = 0;
     for (std::int64_t rows : shards) {
@@ -252,7 +255,7 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
       return Bad(spec,
                  absl::StrCat("shard_rows add up to ", sum, ", not to its ", spec.rows, " rows"));
     }
-    if (rank >= 0) rows_here = shards[rank];
+    if (rank >= 0) rows_here = shards[rank % count];
   } else if (!spec.shard_rows.empty()) {
     return Bad(spec, "shard_rows given for a layout without shards");
   }
@@ -283,8 +286,8 @@ absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank) {
 
 absl::Status ClaimWeight(const MatrixSpec& spec, int rank, ClaimedWeights& claimed) {
   if (spec.layout == Layout::kOwned) return absl::OkStatus();  // read once
-  const std::int64_t rows = spec.layout == Layout::kSharded ? spec.shard_rows[rank] : spec.rows;
-  const auto bytes = static_cast<std::uintptr_t>(rows * spec.cols) * SizeOf(spec.dtype);
+  const auto bytes =
+      static_cast<std::uintptr_t>(HeldRows(spec, rank) * spec.cols) * SizeOf(spec.dtype);
   if (bytes == 0) return absl::OkStatus();
   const auto begin = reinterpret_cast<std::uintptr_t>(spec.weight);
   auto other = claimed.lower_bound(begin + bytes);
@@ -296,10 +299,15 @@ absl::Status ClaimWeight(const MatrixSpec& spec, int rank, ClaimedWeights& claim
   return absl::OkStatus();
 }
 
-void CompleteSpec(MatrixSpec& spec, int world) {
-  if (spec.layout == Layout::kSharded && spec.shard_rows.empty()) {
-    spec.shard_rows = DefaultShardRows(spec.rows, world);
+void CompleteSpec(MatrixSpec& spec, const ProcessGrid& grid) {
+  if (scheduler::IsSharded(spec.layout) && spec.shard_rows.empty()) {
+    spec.shard_rows = DefaultShardRows(spec.rows, scheduler::ShardCount(grid, spec.layout));
   }
+}
+
+std::int64_t HeldRows(const MatrixSpec& spec, int rank) {
+  if (!scheduler::IsSharded(spec.layout)) return spec.rows;
+  return spec.shard_rows[static_cast<std::size_t>(rank) % spec.shard_rows.size()];
 }
 
 namespace {
@@ -368,7 +376,7 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
       matrix.rule = RuleKind::kMuon;
       matrix.state_bytes_per_element = 4;
       matrix.period = muon->periodic.period;
-      if (matrix.period > 1 && spec.layout == Layout::kSharded) {
+      if (matrix.period > 1 && scheduler::IsSharded(spec.layout)) {
         matrix.norm_vectors = update::CountNormVectors(PartsOf(spec));
       }
       const NewtonSchulzOptions& ns = muon->newton_schulz;
@@ -408,16 +416,16 @@ absl::StatusOr<PlanRequest> MakePlanRequest(const std::vector<MatrixSpec>& specs
 absl::StatusOr<std::vector<MatrixSpec>> CheckRegistration(const std::vector<MatrixSpec>& matrices,
                                                           const RuntimeOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  const int world = options.topology.grid.size();
+  const ProcessGrid& grid = options.topology.grid;
   std::vector<MatrixSpec> specs = matrices;
   std::set<std::string> names;
   for (MatrixSpec& spec : specs) {
-    WEFT_RETURN_IF_ERROR(CheckSpec(spec, world, -1));
+    WEFT_RETURN_IF_ERROR(CheckSpec(spec, grid, -1));
     if (!names.insert(spec.name).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("matrix '", spec.name, "' is registered twice"));
     }
-    CompleteSpec(spec, world);
+    CompleteSpec(spec, grid);
   }
   return specs;
 }

@@ -18,9 +18,9 @@ namespace weft::runtime {
 // InvalidArgument names the option.
 absl::Status CheckOptions(const RuntimeOptions& options);
 
-// InvalidArgument names the matrix. `world` is the number of ranks; `rank` whose weight must be
-// there, or -1 for none. Does not look for duplicates.
-absl::Status CheckSpec(const MatrixSpec& spec, int world, int rank);
+// InvalidArgument names the matrix. `rank` whose weight must be there, or -1 for none. Does not
+// look for duplicates.
+absl::Status CheckSpec(const MatrixSpec& spec, const ProcessGrid& grid, int rank);
 
 // Which memory the weights registered so far take, by its begin.
 struct ClaimedWeight {
@@ -33,8 +33,11 @@ using ClaimedWeights = std::map<std::uintptr_t, ClaimedWeight>;
 // both matrices where it overlaps another's: two updates would write to the same place.
 absl::Status ClaimWeight(const MatrixSpec& spec, int rank, ClaimedWeights& claimed);
 
-// Fills shard_rows of a sharded spec that leaves them out.
-void CompleteSpec(MatrixSpec& spec, int world);
+// Fills shard_rows of a spec with shards that leaves them out.
+void CompleteSpec(MatrixSpec& spec, const ProcessGrid& grid);
+
+// Rows of the weight that a rank holds, of a completed spec that is not owned.
+std::int64_t HeldRows(const MatrixSpec& spec, int rank);
 
 // All that a runtime would be given, checked as Create() and AddMatrix() do, completed. Weights may
 // be null.

@@ -31,11 +31,11 @@ absl::StatusOr<MatrixId> RuntimeImpl::AddMatrix(MatrixSpec spec) {
     return absl::FailedPreconditionError(
         absl::StrCat("matrix '", spec.name, "': added after Commit()"));
   }
-  WEFT_RETURN_IF_ERROR(CheckSpec(spec, transport_.size(), transport_.rank()));
+  WEFT_RETURN_IF_ERROR(CheckSpec(spec, options_.topology.grid, transport_.rank()));
   if (names_.count(spec.name) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("matrix '", spec.name, "' is registered twice"));
   }
-  CompleteSpec(spec, transport_.size());
+  CompleteSpec(spec, options_.topology.grid);
   WEFT_RETURN_IF_ERROR(ClaimWeight(spec, transport_.rank(), claimed_));
   names_.insert(spec.name);
   specs_.push_back(std::move(spec));
@@ -120,9 +120,7 @@ absl::Status RuntimeImpl::TryCommit() {
     LayerMatrices& layer = layers_[spec.layer];
     if (spec.layout != Layout::kOwned) layer.delivered.push_back(static_cast<MatrixId>(i));
     const std::int64_t rows =
-        spec.layout == Layout::kSharded && spec.gradient == GradientKind::kReduced
-            ? spec.shard_rows[transport_.rank()]
-            : spec.rows;
+        spec.gradient == GradientKind::kLocal ? spec.rows : HeldRows(spec, transport_.rank());
     ballots_.push_back({.empty = rows * spec.cols == 0,
                         .lr = DefaultLr(specs_[i].rule),
                         .weight_decay = DefaultWeightDecay(specs_[i].rule)});

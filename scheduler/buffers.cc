@@ -27,6 +27,7 @@ std::vector<std::int32_t> InMemoryOrder(const Plan& plan) {
 
 BufferSizes::BufferSizes(const Plan& plan)
     : plan_(plan),
+      on_node_(plan.topology.grid.nodes),
       on_column_(plan.topology.grid.ranks_per_node),
       on_owner_(plan.topology.grid.size()),
       bytes_(plan.buffers),
@@ -49,6 +50,8 @@ BufferSizes::BufferSizes(const Plan& plan)
       std::vector<Held>& list = extents.At(slot, Role::kOther) != Extent::kNothing ? on_all_
                                 : extents.At(slot, Role::kColumn) != Extent::kNothing
                                     ? on_column_[plan.topology.grid.local_of(matrix.owner)]
+                                : extents.At(slot, Role::kNodeMate) != Extent::kNothing
+                                    ? on_node_[plan.topology.grid.node_of(matrix.owner)]
                                     : on_owner_[matrix.owner];
       list.push_back(
           {m, slot, matrix.cols * static_cast<std::int64_t>(SizeOf(SlotType(matrix, slot)))});
@@ -58,8 +61,9 @@ BufferSizes::BufferSizes(const Plan& plan)
 
 template <typename Visit>
 void BufferSizes::ForEachHeld(int rank, const Visit& visit) const {
-  for (const std::vector<Held>* list :
-       {&on_all_, &on_column_[plan_.topology.grid.local_of(rank)], &on_owner_[rank]}) {
+  const ProcessGrid& grid = plan_.topology.grid;
+  for (const std::vector<Held>* list : {&on_all_, &on_node_[grid.node_of(rank)],
+                                        &on_column_[grid.local_of(rank)], &on_owner_[rank]}) {
     for (const Held& held : *list) visit(held, BytesOf(held, rank));
   }
 }

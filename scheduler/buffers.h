@@ -72,6 +72,7 @@ class BufferSizes {
   std::int64_t all_scratch_ = 0;
   // Most slots are the owner's alone: a walk over all of them per rank would be one over the world.
   std::vector<Held> on_all_;
+  std::vector<std::vector<Held>> on_node_;    // by node
   std::vector<std::vector<Held>> on_column_;  // by local rank
   std::vector<std::vector<Held>> on_owner_;   // by rank
   std::vector<std::int64_t> bytes_;

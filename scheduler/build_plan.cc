@@ -32,16 +32,17 @@ namespace {
 
 constexpr int kAllRanks = -1;
 
-absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
-  if (matrix.layout != Layout::kSharded) {
+absl::Status CheckShards(const PlanMatrix& matrix, const ProcessGrid& grid) {
+  if (!IsSharded(matrix.layout)) {
     if (matrix.shard_rows.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("matrix '", matrix.name, "' is not sharded and must not have shard rows."));
   }
+  const int ranks = ShardCount(grid, matrix.layout);
   if (matrix.shard_rows.size() != static_cast<std::size_t>(ranks)) {
-    return absl::InvalidArgumentError(absl::StrCat("matrix '", matrix.name, "' has shard rows for ",
-                                                   matrix.shard_rows.size(), " of ", ranks,
-                                                   " ranks."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("matrix '", matrix.name, "' has shard rows for ", matrix.shard_rows.size(),
+                     " of ", ranks, HasReplicas(matrix) ? " ranks per node." : " ranks."));
   }
   std::int64_t left = matrix.rows;
   for (std::int64_t rows : matrix.shard_rows) {
@@ -61,12 +62,16 @@ absl::Status CheckShards(const PlanMatrix& matrix, int ranks) {
   return absl::OkStatus();
 }
 
-absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
+absl::Status CheckMatrix(const PlanMatrix& matrix, const ProcessGrid& grid) {
   const std::string named = absl::StrCat("matrix '", matrix.name, "'");
-  if (!IsDType(matrix.dtype) || matrix.layout > Layout::kOwned ||
-      matrix.gradient > GradientKind::kReduced || matrix.rule > RuleKind::kCustom) {
+  if (!IsDType(matrix.dtype) || matrix.layout > kLastLayout ||
+      matrix.gradient > kLastGradientKind || matrix.rule > RuleKind::kCustom) {
     return absl::InvalidArgumentError(
         absl::StrCat(named, " has a dtype, layout, gradient kind or rule that names nothing."));
+  }
+  if (matrix.gradient == GradientKind::kReplica && !HasReplicas(matrix)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        named, " has gradients of kind replica, which only a node_sharded matrix can have."));
   }
   if (matrix.rows < 0 || matrix.cols < 0) {
     return absl::InvalidArgumentError(
@@ -100,10 +105,10 @@ absl::Status CheckMatrix(const PlanMatrix& matrix, int ranks) {
     return absl::InvalidArgumentError(absl::StrCat(named, " has ", matrix.norm_vectors,
                                                    " vectors of norms, which does not fit."));
   }
-  return CheckShards(matrix, ranks);
+  return CheckShards(matrix, grid);
 }
 
-absl::Status CheckMatrices(const std::vector<PlanMatrix>& matrices, int ranks) {
+absl::Status CheckMatrices(const std::vector<PlanMatrix>& matrices, const ProcessGrid& grid) {
   std::unordered_set<std::string> names;
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     if (matrices[i].name.empty()) {
@@ -113,7 +118,7 @@ absl::Status CheckMatrices(const std::vector<PlanMatrix>& matrices, int ranks) {
       return absl::InvalidArgumentError(
           absl::StrCat("there is more than one matrix '", matrices[i].name, "'."));
     }
-    WEFT_RETURN_IF_ERROR(CheckMatrix(matrices[i], ranks));
+    WEFT_RETURN_IF_ERROR(CheckMatrix(matrices[i], grid));
   }
   return absl::OkStatus();
 }
@@ -138,6 +143,14 @@ absl::Status ChooseLayouts(Plan& plan, bool strict) {
           absl::StrCat("matrix '", matrix.name,
                        "' is sharded, which strategy replicated cannot serve; use gather, "
                        "owner, node_local or layerwise."));
+    }
+    const bool serves_replicas =
+        plan.strategy != Strategy::kReplicated && plan.strategy != Strategy::kLayerwise;
+    if (HasReplicas(matrix) && !serves_replicas) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("matrix '", matrix.name, "' is node_sharded, which strategy ",
+                       std::string(Name(plan.strategy)),
+                       " cannot serve on several nodes; use gather, owner or node_local."));
     }
     if (plan.strategy == Strategy::kGather && matrix.layout == Layout::kReplicated) {
       matrix.fallback =
@@ -333,14 +346,15 @@ absl::StatusOr<Plan> Start(const PlanRequest& request) {
   plan.matrices = request.matrices;
   plan.limits = request.limits;
   WEFT_RETURN_IF_ERROR(CheckLimits(plan.limits));
-  const int ranks = request.topology.grid.size();
+  const ProcessGrid& grid = request.topology.grid;
   for (PlanMatrix& matrix : plan.matrices) {
     matrix.owner = matrix.bucket = matrix.batch = matrix.exchange = matrix.norm_set = -1;
-    if (matrix.layout == Layout::kSharded && matrix.shard_rows.empty() && matrix.rows >= 0) {
-      matrix.shard_rows = DefaultShardRows(matrix.rows, ranks);
+    if (IsSharded(matrix.layout) && matrix.shard_rows.empty() && matrix.rows >= 0) {
+      matrix.shard_rows = DefaultShardRows(matrix.rows, ShardCount(grid, matrix.layout));
     }
   }
-  WEFT_RETURN_IF_ERROR(CheckMatrices(plan.matrices, ranks));
+  WEFT_RETURN_IF_ERROR(CheckMatrices(plan.matrices, grid));
+  for (PlanMatrix& matrix : plan.matrices) Simplify(grid, matrix);
   WEFT_RETURN_IF_ERROR(ChooseLayouts(plan, request.strict));
   return plan;
 }

@@ -328,17 +328,27 @@ double LargestNodePart(const ProcessGrid& grid, const PlanMatrix& matrix) {
   return static_cast<double>(most) / static_cast<double>(matrix.rows);
 }
 
+// Part of a matrix that the rank with the most of its rows holds.
+double LargestShardPart(const PlanMatrix& matrix) {
+  if (matrix.rows == 0) return 0;
+  const auto most = std::max_element(matrix.shard_rows.begin(), matrix.shard_rows.end());
+  return static_cast<double>(*most) / static_cast<double>(matrix.rows);
+}
+
 }  // namespace
 
 PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& asked,
                                     const OwnedWork& work, const Company& company) {
   const ProcessGrid& grid = model.topology().grid;
   PlanMatrix matrix = asked;
-  const bool sharded = matrix.layout == Layout::kSharded;
+  scheduler::Simplify(grid, matrix);
+  const bool sharded = scheduler::IsSharded(matrix.layout);
+  const bool replicas = scheduler::HasReplicas(matrix);
   if (sharded && matrix.shard_rows.empty()) {
-    matrix.shard_rows = DefaultShardRows(matrix.rows, grid.size());
+    matrix.shard_rows = DefaultShardRows(matrix.rows, scheduler::ShardCount(grid, matrix.layout));
   }
   const bool local = matrix.gradient == GradientKind::kLocal;
+  const bool reduces = matrix.gradient != GradientKind::kReduced;
   const bool custom = matrix.rule == RuleKind::kCustom;
   const double elements = static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
   const double stored = elements * static_cast<double>(SizeOf(matrix.dtype));
@@ -360,30 +370,48 @@ PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& as
     return model.Pair(kind, group, fellows * bytes).seconds / fellows / 2;
   };
   const double node_part = sharded ? LargestNodePart(grid, matrix) : 1;
+  const double shard_part = replicas ? LargestShardPart(matrix) : 1;
   const auto rooted = [&](OpKind kind, double bytes) {
     if (!scheduler::TwoLevel(grid)) return one_way(kind, GroupClass::kWorld, grid.size(), bytes);
+    if (replicas && kind != OpKind::kReduce) {
+      double seconds = one_way(kind, GroupClass::kIntra, grid.ranks_per_node, bytes);
+      if (kind == OpKind::kScatter) {
+        seconds += one_way(OpKind::kBroadcast, GroupClass::kInter, grid.nodes, shard_part * bytes);
+      }
+      return seconds;
+    }
     const double in_node =
         kind == OpKind::kGather || kind == OpKind::kScatter ? node_part * bytes : bytes;
     return one_way(kind, GroupClass::kIntra, grid.ranks_per_node, in_node) +
            one_way(kind, GroupClass::kInter, grid.nodes, bytes);
+  };
+  const auto over_shards = [&](OpKind kind, double bytes) {
+    return replicas ? on(kind, GroupClass::kIntra, grid.ranks_per_node, bytes) : world(kind, bytes);
   };
   PassThroughCosts costs;
   double& owner = costs.owner.collectives;
   double& passed = costs.pass_through.collectives;
   if (local) {
     owner += company.reductions * rooted(OpKind::kReduce, stored);
-    passed +=
-        company.reductions * world(sharded ? OpKind::kReduceScatter : OpKind::kAllReduce, stored);
+    passed += company.reductions * (sharded ? over_shards(OpKind::kReduceScatter, stored)
+                                            : world(OpKind::kAllReduce, stored));
   } else if (sharded) {
-    owner += rooted(OpKind::kGather, stored);
+    owner += (reduces ? company.reductions : 1) * rooted(OpKind::kGather, stored);
+  }
+  if (reduces && replicas) {
+    const double bytes = shard_part * stored;
+    if (!local) {
+      owner += company.reductions * one_way(OpKind::kReduce, GroupClass::kInter, grid.nodes, bytes);
+    }
+    passed += company.reductions * on(OpKind::kAllReduce, GroupClass::kInter, grid.nodes, bytes);
   }
   if (sharded) {
     if (custom) {
       owner += rooted(OpKind::kGather, stored);
-      passed += world(OpKind::kAllGather, stored);
+      passed += over_shards(OpKind::kAllGather, stored);
     }
     owner += rooted(OpKind::kScatter, result);
-    passed += world(OpKind::kAllGather, result);
+    passed += over_shards(OpKind::kAllGather, result);
   } else {
     owner += rooted(OpKind::kBroadcast, result);
   }
@@ -394,7 +422,7 @@ PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& as
   matrix.bucket = fellows > 1 ? 0 : -1;
   const auto peak = [&](scheduler::PathKind path) {
     return scheduler::PeakBytesOn(grid, grid.size() == 1 ? scheduler::PathKind::kLocal : path,
-                                  matrix, local ? company.reductions : 1);
+                                  matrix, reduces ? company.reductions : 1);
   };
   costs.owner.peak_bytes = peak(scheduler::PathKind::kOwner);
   costs.pass_through.peak_bytes =

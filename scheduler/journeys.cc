@@ -1,5 +1,6 @@
-// The ways of matrices to and from their owners, level by level. In groups of two, collectives with
-// opposite roots run as one: whoever comes first waits for the other.
+// The ways of matrices to and from their owners, level by level; of matrices with replicas between
+// the owner and its node, and between each rank of that and its replicas. In groups of two,
+// collectives with opposite roots run as one: whoever comes first waits for the other.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -41,9 +42,30 @@ PlanBuilder::Wire PlanBuilder::WireOf(OpKind kind, std::int32_t m, Lane level) {
   return {kind, Intra(), level, local, cut ? MostNodeRows(m) : rows};
 }
 
+PlanBuilder::Wire PlanBuilder::WireInOwnersNode(OpKind kind, std::int32_t m) {
+  const std::int32_t group = OnEachNode(m) ? Intra() : Node(grid().node_of(matrix(m).owner));
+  return {kind, group, Lane::kIntra, LocalRankOfOwner(m), matrix(m).rows};
+}
+
+PlanBuilder::Wire PlanBuilder::WireOfReplicas(OpKind kind, std::int32_t m) {
+  const int root = IsRooted(kind) ? grid().node_of(matrix(m).owner) : -1;
+  return {kind, Replicas(), Lane::kInter, root, MostShardRows(m)};
+}
+
 void PlanBuilder::ToOwner(OpKind kind, std::int32_t m, Place place, Slot source, Slot node,
                           Slot target) {
   Journey journey{.m = m};
+  if (kind == OpKind::kGather && HasReplicas(matrix(m))) {
+    if (source == Slot::kGradient && matrix(m).gradient == GradientKind::kReplica) {
+      journey.between = node;
+      const OpKind sum = OnEachNode(m) ? OpKind::kAllReduce : OpKind::kReduce;
+      journey.legs.push_back(Make(WireOfReplicas(sum, m), m, place, {source, node}));
+      source = node;
+    }
+    journey.legs.push_back(Make(WireInOwnersNode(kind, m), m, place, {source, target}));
+    if (target == Slot::kPassGradient) journey.legs.push_back(MakeAccumulate(m));
+    return Begin(std::move(journey));
+  }
   if (two_level()) {
     journey.between = node;
     journey.legs.push_back(Make(WireOf(kind, m, Lane::kIntra), m, place, {source, node}));
@@ -60,6 +82,15 @@ void PlanBuilder::FromOwner(OpKind kind, std::int32_t m, Stage on_node, Stage on
                             Slot node, Slot target, When when) {
   Journey journey{.m = m};
   const auto place = [&](Stage stage) { return Place{.stage = stage, .when = when}; };
+  if (HasReplicas(matrix(m))) {
+    // Each rank of the owner's node sends its rows to its replicas, all of them side by side.
+    journey.legs.push_back(Make(WireInOwnersNode(kind, m), m, place(on_rank), {source, target}));
+    if (!OnEachNode(m)) {
+      journey.legs.push_back(
+          Make(WireOfReplicas(OpKind::kBroadcast, m), m, place(on_rank), {target, target}));
+    }
+    return Begin(std::move(journey));
+  }
   if (two_level() && !OnEachNode(m)) {
     if (node != target) journey.between = node;
     journey.legs.push_back(Make(WireOf(kind, m, Lane::kInter), m, place(on_node), {source, node}));
@@ -83,10 +114,17 @@ bool PlanBuilder::MayPair(const Op& op) const {
          op.pieces == 1;
 }
 
+// Among those whose owners have a local rank in common; of replicas, a node.
+int PlanBuilder::NodeRing(std::int32_t m) const {
+  const bool replicas = HasReplicas(matrix(m)) && matrix(m).gradient == GradientKind::kReplica;
+  if (!replicas) return LocalRankOfOwner(m);
+  return grid().ranks_per_node + (OnEachNode(m) ? 0 : grid().node_of(matrix(m).owner));
+}
+
 // Whoever had the buffer before, and still waits to pass on what lies in it, goes first.
 void PlanBuilder::TakeNodeTurn(const Journey& journey) {
   if (journey.between == Slot::kNone) return;
-  TakeTurn(journey.m, journey.between, LocalRankOfOwner(journey.m), plan_.limits.buffers_in_turn);
+  TakeTurn(journey.m, journey.between, NodeRing(journey.m), plan_.limits.buffers_in_turn);
   const auto buffer_of = [&](std::int32_t m) {
     return matrix(m).buffers[static_cast<std::size_t>(journey.between)];
   };

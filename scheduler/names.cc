@@ -18,8 +18,9 @@ std::string_view At(const std::array<std::string_view, kCount>& names, Enum valu
   return index < kCount ? names[index] : std::string_view("invalid");
 }
 
-constexpr std::array<std::string_view, 3> kLayouts = {"replicated", "sharded", "owned"};
-constexpr std::array<std::string_view, 2> kGradients = {"local", "reduced"};
+constexpr std::array<std::string_view, 4> kLayouts = {"replicated", "sharded", "owned",
+                                                      "node_sharded"};
+constexpr std::array<std::string_view, 3> kGradients = {"local", "reduced", "replica"};
 constexpr std::array<std::string_view, 3> kRules = {"muon", "elementwise", "custom"};
 constexpr std::array<std::string_view, 5> kStrategies = {"replicated", "gather", "owner",
                                                          "node_local", "layerwise"};

@@ -60,9 +60,13 @@ absl::Status CheckMatrix(const Plan& plan, const OwnershipOptions& options, std:
 }
 
 // Bytes that a matrix's inter collectives carry in a step (docs/plan.md, "Paths"). Of an owned one,
-// as if it were fetched for both passes.
+// as if it were fetched for both passes. What goes between replicas loads all inter groups alike.
 std::int64_t InterBytes(const Plan& plan, const PlanMatrix& matrix) {
   const auto element = static_cast<std::int64_t>(SizeOf(matrix.dtype));
+  if (HasReplicas(matrix)) {
+    const bool local = matrix.gradient == GradientKind::kLocal && matrix.period == 1;
+    return local ? matrix.rows * matrix.cols * ReducingPasses(plan, matrix) * element : 0;
+  }
   const bool sharded = matrix.layout == Layout::kSharded;
   const bool custom = matrix.rule == RuleKind::kCustom;
   std::int64_t per_element = sharded && !custom ? 4 : element;  // the direction, or the weight

@@ -52,7 +52,7 @@ std::int64_t MostOfAnyRank(const ProcessGrid& grid, PathKind path, const PlanMat
   for (int r = 0; r < kRoleCount; ++r) {
     footprints[r] = FootprintOf(extents, matrix, static_cast<Role>(r));
   }
-  const bool sharded = matrix.layout == Layout::kSharded;
+  const bool sharded = IsSharded(matrix.layout);
   const bool has_roles = HasOwner(path) && owner != kAnyRank;
   const Role usual = HasOwner(path) && !has_roles ? Role::kOwner : Role::kOther;
   const int column = has_roles ? grid.local_of(owner) : -1;
@@ -65,8 +65,11 @@ std::int64_t MostOfAnyRank(const ProcessGrid& grid, PathKind path, const PlanMat
     std::array<std::int64_t, kRoleCount> most_rows;  // of one rank; -1 where none has the role
     most_rows.fill(-1);
     for (int local = 0; local < grid.ranks_per_node; ++local) {
-      const std::int64_t rows = sharded ? matrix.shard_rows[grid.rank_of(node, local)] : 0;
-      const Role role = local != column ? usual : node == owner_node ? Role::kOwner : Role::kColumn;
+      const std::int64_t rows = sharded ? ShardRows(matrix, grid.rank_of(node, local)) : 0;
+      const bool with_owner = has_roles && node == owner_node;
+      const Role role = local == column ? (with_owner ? Role::kOwner : Role::kColumn)
+                        : with_owner    ? Role::kNodeMate
+                                        : usual;
       node_rows += rows;
       most_rows[static_cast<int>(role)] = std::max(most_rows[static_cast<int>(role)], rows);
     }
@@ -88,7 +91,10 @@ std::vector<std::int64_t> ScratchByMatrix(const Plan& plan) {
     for (std::int32_t m : MatricesOf(plan, op)) {
       const PlanMatrix& matrix = plan.matrices[m];
       std::int64_t& part = parts[m][static_cast<std::size_t>(op.lane)];
-      part = std::max(part, PartBytes(plan, op, matrix.rows * matrix.cols));
+      // Of a set the matrix's own.
+      const std::int64_t bytes =
+          op.set < 0 ? PartBytes(plan, op) : PartBytes(plan, op, matrix.rows * matrix.cols);
+      part = std::max(part, bytes);
     }
   }
   std::vector<std::int64_t> sums;

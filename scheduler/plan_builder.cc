@@ -15,6 +15,7 @@ PlanBuilder::PlanBuilder(Plan& plan, const FormChoices& forms)
       world_lane_(plan.topology.grid.size() == 1  ? Lane::kCompute
                   : plan.topology.grid.nodes == 1 ? Lane::kIntra
                                                   : Lane::kInter),
+      node_(grid().nodes, -1),
       inter_(grid().ranks_per_node, -1),
       rank_(grid().size(), -1),
       all_but_(grid().size(), -1),
@@ -39,6 +40,21 @@ std::int32_t PlanBuilder::Intra() {
   nodes.reserve(grid().nodes);
   for (int node = 0; node < grid().nodes; ++node) nodes.push_back(grid().Intra(node));
   return Add(intra_, "intra", std::move(nodes));
+}
+
+std::int32_t PlanBuilder::Node(int node) {
+  std::int32_t& index = node_[node];
+  return index >= 0 ? index : Add(index, absl::StrCat("node ", node), {grid().Intra(node)});
+}
+
+std::int32_t PlanBuilder::Replicas() {
+  if (replicas_ >= 0) return replicas_;
+  std::vector<std::vector<int>> replicas;
+  replicas.reserve(grid().ranks_per_node);
+  for (int local = 0; local < grid().ranks_per_node; ++local) {
+    replicas.push_back(grid().Inter(local));
+  }
+  return Add(replicas_, "replicas", std::move(replicas));
 }
 
 std::int32_t PlanBuilder::Inter(int local) {
@@ -84,6 +100,15 @@ std::int64_t PlanBuilder::MostNodeRows(std::int32_t m) const {
     most = std::max(most, NodeRows(grid(), matrix(m), node));
   }
   return most;
+}
+
+std::int64_t PlanBuilder::MostShardRows(std::int32_t m) const {
+  const std::vector<std::int64_t>& rows = matrix(m).shard_rows;
+  return *std::max_element(rows.begin(), rows.end());
+}
+
+std::int32_t PlanBuilder::HoldersOfShards(std::int32_t m) {
+  return HasReplicas(matrix(m)) ? Node(m % grid().nodes) : World();
 }
 
 Op PlanBuilder::Make(const Wire& wire, std::int32_t m, Place place, Slots slots) const {
@@ -171,9 +196,9 @@ void PlanBuilder::Interleave(std::size_t first) {
 }
 
 GroupClass PlanBuilder::ClassOf(const Op& op) const {
-  return op.group == world_   ? GroupClass::kWorld
-         : op.group == intra_ ? GroupClass::kIntra
-                              : GroupClass::kInter;
+  return op.group == world_        ? GroupClass::kWorld
+         : op.lane == Lane::kIntra ? GroupClass::kIntra
+                                   : GroupClass::kInter;
 }
 
 CollectiveForm PlanBuilder::FormOf(const Op& op) const {
@@ -186,6 +211,24 @@ CollectiveForm PlanBuilder::FormOf(const Op& op) const {
 
 void PlanBuilder::OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root) {
   Emit({kind, World(), world_lane_, root, WholeRows(matrix(m), slots.source)}, m, place, slots);
+  if (slots.target == Slot::kPassGradient) Push(MakeAccumulate(m));
+}
+
+void PlanBuilder::OverShards(OpKind kind, std::int32_t m, Place place, Slots slots) {
+  if (!HasReplicas(matrix(m))) return OnWorld(kind, m, place, slots);
+  Emit({kind, Intra(), Lane::kIntra, -1, WholeRows(matrix(m), slots.source)}, m, place, slots);
+}
+
+void PlanBuilder::ReduceToShards(std::int32_t m) {
+  if (matrix(m).gradient == GradientKind::kReduced) return;
+  const Place place = {Stage::kReduced, Trigger::kSubmitted};
+  Slots slots = {Slot::kGradient, ReducedInto(m)};
+  if (!HasReplicas(matrix(m))) return OnWorld(OpKind::kReduceScatter, m, place, slots);
+  if (matrix(m).gradient == GradientKind::kLocal) {
+    OverShards(OpKind::kReduceScatter, m, place, slots);
+    slots.source = slots.target;
+  }
+  Emit(WireOfReplicas(OpKind::kAllReduce, m), m, place, slots);
   if (slots.target == Slot::kPassGradient) Push(MakeAccumulate(m));
 }
 
@@ -269,7 +312,7 @@ void PlanBuilder::SumNormSquares(std::int32_t m) {
   const std::int32_t first = set < 0 ? m : plan_.sets[set][0];
   const Place between{.stage = Stage::kOrthogonalized, .when = When::kBetween};
   Compute(OpKind::kNormSquares, World(), first, between, {Slot::kUpdate, Slot::kNormSquares});
-  OnWorld(OpKind::kAllReduce, first, between, {Slot::kNormSquares, Slot::kNormSquares});
+  OverShards(OpKind::kAllReduce, first, between, {Slot::kNormSquares, Slot::kNormSquares});
 }
 
 void PlanBuilder::RowNormOfShards(std::int32_t m) {

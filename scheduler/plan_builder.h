@@ -33,7 +33,9 @@ class PlanBuilder {
   // Groups are made when they are first asked for, so that none stays without an op.
   std::int32_t World();
   std::int32_t Intra();  // every node's ranks
+  std::int32_t Node(int node);
   std::int32_t Inter(int local);
+  std::int32_t Replicas();  // every local rank's inter group
   std::int32_t Rank(int rank);
   // The ranks that keep the state of a matrix: its owner, its owners on all nodes, or everybody.
   std::int32_t Runners(std::int32_t m);
@@ -63,6 +65,12 @@ class PlanBuilder {
 
   // Collectives of the whole matrix over all ranks.
   void OnWorld(OpKind kind, std::int32_t m, Place place, Slots slots, int root = -1);
+  // The same over the ranks that its shards lie on: the world, or in each node of their own.
+  void OverShards(OpKind kind, std::int32_t m, Place place, Slots slots);
+  // A gradient that is not reduced, to where the shards are: into ReducedInto().
+  void ReduceToShards(std::int32_t m);
+  // Ranks that together have each row of it once.
+  std::int32_t HoldersOfShards(std::int32_t m);
   // The same of all matrices in the exchange of `m`, each to or from its owner.
   void OnExchange(OpKind kind, std::int32_t m, Place place, Slots slots);
   // Called for each matrix of an exchange in a phase, tells the last: then all have come.
@@ -139,6 +147,10 @@ class PlanBuilder {
   };
   // One level of the way between a matrix's owner and the others; of one level alone, either.
   Wire WireOf(OpKind kind, std::int32_t m, Lane level);
+  // Of a matrix with replicas: inside the node of its owner, or of each owner; between a node's
+  // rows and their replicas, with its root, if any, on the owner's node.
+  Wire WireInOwnersNode(OpKind kind, std::int32_t m);
+  Wire WireOfReplicas(OpKind kind, std::int32_t m);
   Op Make(const Wire& wire, std::int32_t m, Place place, Slots slots) const;
   Op& Push(Op op);
   Op& Emit(const Wire& wire, std::int32_t m, Place place, Slots slots) {
@@ -158,6 +170,7 @@ class PlanBuilder {
   void EmitWaiting(std::vector<Journey>::iterator which);
   bool MayPair(const Op& op) const;
   int LocalRankOfOwner(std::int32_t m) const { return grid().local_of(matrix(m).owner); }
+  int NodeRing(std::int32_t m) const;
   void TakeNodeTurn(const Journey& journey);
   Op MakeAccumulate(std::int32_t m);
   std::int32_t Add(std::int32_t& index, std::string name, std::vector<std::vector<int>> parts);
@@ -168,6 +181,7 @@ class PlanBuilder {
     return StateOnShards(PathOf(plan_.topology, plan_.strategy, matrix(m)));
   }
   std::int64_t MostNodeRows(std::int32_t m) const;
+  std::int64_t MostShardRows(std::int32_t m) const;
   void GiveBuffers();
 
   GroupClass ClassOf(const Op& op) const;
@@ -181,7 +195,8 @@ class PlanBuilder {
   // Index of each group in the plan, -1 where there is none yet.
   std::int32_t world_ = -1;
   std::int32_t intra_ = -1;
-  std::vector<std::int32_t> inter_, rank_, all_but_, all_but_inter_;
+  std::int32_t replicas_ = -1;
+  std::vector<std::int32_t> node_, inter_, rank_, all_but_, all_but_inter_;
   struct Ring {
     std::vector<std::int32_t> buffers;
     std::size_t next = 0;

@@ -42,7 +42,7 @@ Json ToJson(const PlanMatrix& matrix) {
     json["norm_vectors"] = matrix.norm_vectors;
     json["norm_set"] = matrix.norm_set;
   }
-  if (matrix.layout == Layout::kSharded) json["shard_rows"] = matrix.shard_rows;
+  if (!matrix.shard_rows.empty()) json["shard_rows"] = matrix.shard_rows;
   return json;
 }
 

@@ -25,7 +25,7 @@ auto StepsKey(const Plan& plan, const PlanMatrix& matrix) {
 
 bool MayTravelTogether(const Plan& plan, const PlanMatrix& matrix) {
   // A shard's rows lie apart from those of the next matrix; a caller's rule has a matrix to itself.
-  if (matrix.layout == Layout::kSharded || matrix.rule == RuleKind::kCustom) return false;
+  if (IsSharded(matrix.layout) || matrix.rule == RuleKind::kCustom) return false;
   const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
   if (path == PathKind::kLayerwise) return false;  // by exchanges
   const bool reduces = matrix.gradient == GradientKind::kLocal;
@@ -172,14 +172,14 @@ void FormBatches(Plan& plan, const OwnershipOptions& options) {
 }
 
 void FormNormSets(Plan& plan) {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> alike;
+  std::map<std::tuple<Layout, std::int32_t, std::int32_t>, std::vector<std::int32_t>> alike;
   for (std::size_t i = 0; i < plan.matrices.size(); ++i) {
     const auto m = static_cast<std::int32_t>(i);
     const PlanMatrix& matrix = plan.matrices[m];
     // Elsewhere what a norm is taken over lies on one rank.
     const PathKind path = PathOf(plan.topology, plan.strategy, matrix);
     if (matrix.norm_vectors == 0 || !StateOnShards(path)) continue;
-    alike[{matrix.period, matrix.phase}].push_back(m);
+    alike[{matrix.layout, matrix.period, matrix.phase}].push_back(m);
   }
   for (auto& [steps, matrices] : alike) {
     AddSet(plan, &PlanMatrix::norm_set, std::move(matrices));

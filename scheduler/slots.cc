@@ -15,14 +15,14 @@ PathKind PathOf(const Topology& topology, Strategy strategy, const PlanMatrix& m
   if (topology.grid.size() == 1) return PathKind::kLocal;
   if (matrix.layout == Layout::kOwned) return PathKind::kOwner;
   if (matrix.rule == RuleKind::kElementwise) return PathKind::kElementwise;
-  const bool shards = matrix.layout == Layout::kSharded && matrix.period > 1;
+  const bool shards = IsSharded(matrix.layout) && matrix.period > 1;
   const PathKind with_owner = shards ? PathKind::kOwnerOfShards : PathKind::kOwner;
   if (strategy == Strategy::kOwner && !matrix.pass_through) return with_owner;
   if (strategy == Strategy::kLayerwise) return PathKind::kLayerwise;
   if (strategy == Strategy::kNodeLocal && topology.grid.ranks_per_node > 1) {
     return topology.grid.nodes > 1 ? PathKind::kNodeLocal : with_owner;
   }
-  return matrix.layout == Layout::kSharded ? PathKind::kGather : PathKind::kReplicated;
+  return IsSharded(matrix.layout) ? PathKind::kGather : PathKind::kReplicated;
 }
 
 const char* AgainstPassThrough(Strategy strategy, const PlanMatrix& matrix) {
@@ -32,14 +32,6 @@ const char* AgainstPassThrough(Strategy strategy, const PlanMatrix& matrix) {
   return nullptr;
 }
 
-std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int node) {
-  std::int64_t rows = 0;
-  for (int local = 0; local < grid.ranks_per_node; ++local) {
-    rows += matrix.shard_rows[grid.rank_of(node, local)];
-  }
-  return rows;
-}
-
 SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
     : SlotExtents(plan.topology.grid, PathOf(plan.topology, plan.strategy, plan.matrices[matrix]),
                   plan.matrices[matrix], ReducingPasses(plan, plan.matrices[matrix])) {}
@@ -47,21 +39,25 @@ SlotExtents::SlotExtents(const Plan& plan, std::int32_t matrix)
 SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatrix& matrix,
                          int reductions)
     : grid_(grid), matrix_(&matrix), path_(path) {
-  const bool sharded = matrix_->layout == Layout::kSharded && grid_.size() > 1;
+  const bool sharded = IsSharded(matrix_->layout) && grid_.size() > 1;
   const bool local = matrix_->gradient == GradientKind::kLocal;
+  const bool reduced = matrix_->gradient == GradientKind::kReduced;
   const bool muon = matrix_->rule == RuleKind::kMuon;
   const bool custom = matrix_->rule == RuleKind::kCustom;
   const Extent own = sharded ? Extent::kShard : Extent::kWhole;
 
   SetAll(Slot::kWeight, own);
-  if (HasOwner(path_) && !local && !sharded) {  // nobody else reads it
+  // Where nobody else reads it:
+  if (HasOwner(path_) && reduced && !sharded) {
     Set(Role::kOwner, Slot::kGradient, Extent::kWhole);
     if (path_ == PathKind::kNodeLocal) Set(Role::kColumn, Slot::kGradient, Extent::kWhole);
+  } else if (path_ == PathKind::kOwner && reduced && HasReplicas(*matrix_)) {
+    SetOnOwnersNode(Slot::kGradient, Extent::kShard);
   } else {
     SetAll(Slot::kGradient, local ? Extent::kWhole : own);
   }
   const bool reduces_everywhere = !HasOwner(path_) || path_ == PathKind::kOwnerOfShards;
-  if (reduces_everywhere && path_ != PathKind::kLocal && local) {
+  if (reduces_everywhere && path_ != PathKind::kLocal && !reduced) {
     SetAll(Slot::kReducedGradient, own);
   }
   switch (path_) {
@@ -91,7 +87,7 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
       SetBetweenRefreshes();
       Set(Role::kOwner, Slot::kWholeUpdate, Extent::kWhole);
       Set(Role::kOwner, Slot::kDirection, Extent::kWhole);
-      if (!TwoLevel(grid_)) break;
+      if (!TwoLevel(grid_) || HasReplicas(*matrix_)) break;
       for (const Role role : {Role::kOwner, Role::kColumn}) {
         Set(role, Slot::kNodeUpdate, Extent::kNode);
         Set(role, Slot::kNodeDirection, Extent::kNode);
@@ -99,40 +95,9 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
       break;
     case PathKind::kOwner:
     case PathKind::kNodeLocal:
-    case PathKind::kLayerwise: {
-      const bool one = path_ != PathKind::kNodeLocal;
-      const bool levels = TwoLevel(grid_) && path_ != PathKind::kLayerwise;
-      const auto at_owner = [&](Slot slot) {
-        Set(Role::kOwner, slot, Extent::kWhole);
-        if (!one) Set(Role::kColumn, slot, Extent::kWhole);
-      };
-      // The owner is the root of its own node too.
-      const auto at_node_roots = [&](Slot slot, Extent extent) {
-        if (!levels) return;
-        Set(Role::kOwner, slot, extent);
-        Set(Role::kColumn, slot, extent);
-      };
-      if (local || sharded) {
-        at_owner(Slot::kReducedGradient);
-        at_node_roots(Slot::kNodeGradient, local ? Extent::kWhole : Extent::kNode);
-      }
-      if (matrix_->layout == Layout::kReplicated && matrix_->bucket >= 0) {
-        SetAll(Slot::kPackedWeight, Extent::kWhole);
-      }
-      if (muon) {
-        at_owner(Slot::kUpdate);
-        at_owner(Slot::kDirection);
-        if (sharded) {
-          if (one) at_node_roots(Slot::kNodeDirection, Extent::kNode);
-          SetAll(Slot::kShardDirection, Extent::kShard);
-        }
-      }
-      if (custom && sharded) {
-        at_owner(Slot::kWholeWeight);
-        at_node_roots(Slot::kNodeWeight, Extent::kNode);
-      }
+    case PathKind::kLayerwise:
+      SetWithOwner();
       break;
-    }
   }
   if (reductions > 1) {
     for (auto& role : extents_) {
@@ -140,6 +105,54 @@ SlotExtents::SlotExtents(const ProcessGrid& grid, PathKind path, const PlanMatri
     }
   }
   SetHeld();
+}
+
+void SlotExtents::SetWithOwner() {
+  const bool sharded = IsSharded(matrix_->layout);
+  const bool local = matrix_->gradient == GradientKind::kLocal;
+  const bool replicas = HasReplicas(*matrix_);
+  const bool one = path_ != PathKind::kNodeLocal;
+  const bool levels = TwoLevel(grid_) && path_ != PathKind::kLayerwise;
+  const auto at_owner = [&](Slot slot) {
+    Set(Role::kOwner, slot, Extent::kWhole);
+    if (!one) Set(Role::kColumn, slot, Extent::kWhole);
+  };
+  // The owner is the root of its own node too.
+  const auto at_node_roots = [&](Slot slot, Extent extent) {
+    if (!levels) return;
+    Set(Role::kOwner, slot, extent);
+    Set(Role::kColumn, slot, extent);
+  };
+  if (local || sharded) at_owner(Slot::kReducedGradient);
+  if (local) {
+    at_node_roots(Slot::kNodeGradient, Extent::kWhole);
+  } else if (sharded && !replicas) {
+    at_node_roots(Slot::kNodeGradient, Extent::kNode);
+  } else if (matrix_->gradient == GradientKind::kReplica && one) {
+    SetOnOwnersNode(Slot::kNodeGradient, Extent::kShard);
+  } else if (matrix_->gradient == GradientKind::kReplica) {
+    SetAll(Slot::kNodeGradient, Extent::kShard);
+  }
+  if (matrix_->layout == Layout::kReplicated && matrix_->bucket >= 0) {
+    SetAll(Slot::kPackedWeight, Extent::kWhole);
+  }
+  if (matrix_->rule == RuleKind::kMuon) {
+    at_owner(Slot::kUpdate);
+    at_owner(Slot::kDirection);
+    if (sharded) {
+      if (one && !replicas) at_node_roots(Slot::kNodeDirection, Extent::kNode);
+      SetAll(Slot::kShardDirection, Extent::kShard);
+    }
+  }
+  if (matrix_->rule == RuleKind::kCustom && sharded) {
+    at_owner(Slot::kWholeWeight);
+    if (!replicas) at_node_roots(Slot::kNodeWeight, Extent::kNode);
+  }
+}
+
+void SlotExtents::SetOnOwnersNode(Slot slot, Extent extent) {
+  Set(Role::kOwner, slot, extent);
+  Set(Role::kNodeMate, slot, extent);
 }
 
 void SlotExtents::SetBetweenRefreshes() {
@@ -154,7 +167,8 @@ void SlotExtents::SetAll(Slot slot, Extent extent) {
 Role SlotExtents::RoleOf(int rank) const {
   if (!HasOwner(path_)) return Role::kOther;
   if (rank == matrix_->owner) return Role::kOwner;
-  return grid_.local_of(rank) == grid_.local_of(matrix_->owner) ? Role::kColumn : Role::kOther;
+  if (grid_.local_of(rank) == grid_.local_of(matrix_->owner)) return Role::kColumn;
+  return grid_.node_of(rank) == grid_.node_of(matrix_->owner) ? Role::kNodeMate : Role::kOther;
 }
 
 bool SlotExtents::IsOwner(int rank) const {
@@ -168,7 +182,7 @@ std::int64_t SlotExtents::RowsOf(Extent extent, int rank) const {
     case Extent::kWhole:
       return matrix_->rows;
     case Extent::kShard:
-      return matrix_->shard_rows[rank];
+      return ShardRows(*matrix_, rank);
     case Extent::kNode:
       return NodeRows(grid_, *matrix_, grid_.node_of(rank));
     case Extent::kNormVectors:
@@ -182,6 +196,7 @@ void SlotExtents::SetHeld() {
     for (int s = 0; s < kSlotCount; ++s) {
       if (extents_[role][s] != Extent::kNothing) held_[role] |= BitOf(static_cast<Slot>(s));
     }
+    held_anywhere_ |= held_[role];
   }
 }
 
@@ -196,9 +211,9 @@ std::int64_t SlotExtents::RuleRows(int rank) const {
       return Rows(Slot::kWeight, rank);
     case PathKind::kGather:
       // Momentum lives on the shard; a custom rule keeps its state whole.
-      return matrix_->rule == RuleKind::kMuon ? matrix_->shard_rows[rank] : matrix_->rows;
+      return matrix_->rule == RuleKind::kMuon ? ShardRows(*matrix_, rank) : matrix_->rows;
     case PathKind::kOwnerOfShards:
-      return matrix_->shard_rows[rank];
+      return ShardRows(*matrix_, rank);
     case PathKind::kOwner:
     case PathKind::kNodeLocal:
     case PathKind::kLayerwise:
@@ -260,12 +275,17 @@ absl::Span<const std::int32_t> MatricesOf(const Plan& plan, const Op& op) {
 }
 
 std::int64_t PayloadBytes(const Plan& plan, const Op& op, int rank) {
-  if (op.kind == OpKind::kVerdict) return op.bytes;
-  const bool node = op.kind == OpKind::kGather || op.kind == OpKind::kScatter;
-  if (!node || plan.groups[op.group].parts.size() == 1) return op.bytes;
+  const std::vector<std::vector<int>>& parts = plan.groups[op.group].parts;
+  if (op.kind == OpKind::kVerdict || op.set >= 0 || parts.size() == 1) return op.bytes;
   const PlanMatrix& matrix = plan.matrices[op.matrix];
   const ProcessGrid& grid = plan.topology.grid;
-  return scheduler::NodeRows(grid, matrix, grid.node_of(rank)) * matrix.cols *
+  const bool cuts = op.kind == OpKind::kGather || op.kind == OpKind::kScatter;
+  const bool in_node = grid.node_of(parts[0][0]) == grid.node_of(parts[0].back());
+  if (in_node && !cuts) return op.bytes;
+  // Of the node, or of the replicas.
+  const std::int64_t rows =
+      in_node ? scheduler::NodeRows(grid, matrix, grid.node_of(rank)) : ShardRows(matrix, rank);
+  return scheduler::PieceOf(rows * matrix.cols, op).count *
          static_cast<std::int64_t>(SizeOf(SlotType(matrix, op.source)));
 }
 

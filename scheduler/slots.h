@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "scheduler/layout.h"
 #include "weft/plan.h"
 
 namespace weft::scheduler {
@@ -46,7 +47,7 @@ const char* AgainstPassThrough(Strategy strategy, const PlanMatrix& matrix);
 // Whether each pass has a gradient of the matrix, which is reduced where there is more than one
 // rank.
 inline bool EachPassHasGradient(const PlanLimits& limits, const PlanMatrix& matrix) {
-  return limits.reduce_each_pass && matrix.gradient == GradientKind::kLocal;
+  return limits.reduce_each_pass && matrix.gradient != GradientKind::kReduced;
 }
 // How many of a step's passes reduce the matrix's gradient: each, or one for all of them.
 inline int ReducingPasses(const Plan& plan, const PlanMatrix& matrix) {
@@ -83,10 +84,11 @@ inline std::int64_t WholeRows(const PlanMatrix& matrix, Slot slot) {
 // Ranks differ only in how they stand to the owner.
 enum class Role : std::uint8_t {
   kOther,
-  kColumn,  // the owner's local rank on another node; only where collectives have two levels
+  kNodeMate,  // another rank on the owner's node; only where collectives have two levels
+  kColumn,    // the owner's local rank on another node; likewise
   kOwner,
 };
-inline constexpr int kRoleCount = 3;
+inline constexpr int kRoleCount = 4;
 
 // True when collectives of the owner path go by intra and inter groups.
 inline bool TwoLevel(const ProcessGrid& grid) { return grid.nodes > 1 && grid.ranks_per_node > 1; }
@@ -108,7 +110,7 @@ class SlotExtents {
   std::int64_t Rows(Slot slot, int rank) const;
   // The slots that a rank holds, be it with no rows.
   SlotMask Held(int rank) const { return held_[static_cast<int>(RoleOf(rank))]; }
-  bool HeldAnywhere(Slot slot) const { return (held_[0] | held_[1] | held_[2]) & BitOf(slot); }
+  bool HeldAnywhere(Slot slot) const { return held_anywhere_ & BitOf(slot); }
   // Whether the rank runs the rule on the whole matrix as its owner, or its node's.
   bool IsOwner(int rank) const;
   // Rows that the rule works on; 0 on ranks that do not run it.
@@ -121,7 +123,9 @@ class SlotExtents {
     extents_[static_cast<int>(role)][static_cast<int>(slot)] = extent;
   }
   void SetAll(Slot slot, Extent extent);
+  void SetOnOwnersNode(Slot slot, Extent extent);
   void SetBetweenRefreshes();  // of a periodic matrix in shards
+  void SetWithOwner();
   void SetHeld();
 
   ProcessGrid grid_;
@@ -129,6 +133,7 @@ class SlotExtents {
   PathKind path_;
   std::array<std::array<Extent, kSlotCount>, kRoleCount> extents_ = {};
   std::array<SlotMask, kRoleCount> held_ = {};
+  SlotMask held_anywhere_ = 0;
 };
 
 // Keeps sums of sizes in bytes over all matrices far from overflow. Shapes are not negative.
@@ -139,8 +144,5 @@ inline bool TooLarge(std::int64_t rows, std::int64_t cols) {
   return rows > kMostElements || cols > kMostElements || (rows > 0 && cols > kMostElements / rows);
 }
 inline constexpr std::int64_t kMostStateBytesPerElement = 1024;
-
-// Sum of the rows of the ranks of `node`.
-std::int64_t NodeRows(const ProcessGrid& grid, const PlanMatrix& matrix, int node);
 
 }  // namespace weft::scheduler

@@ -73,8 +73,10 @@ class MatrixExtents {
     const int root = exchange ? matrix_.owner : op.root >= 0 ? members[op.root] : -1;
     const auto source = [&](int rank) { return extents_.Rows(op.source, rank); };
     const auto target = [&](int rank) { return extents_.Rows(op.target, rank); };
-    const std::int64_t whole = WholeRows(matrix_, op.source);
     std::int64_t sources = 0, targets = 0;
+    const auto holds_shards = [&](Slot slot) {
+      return extents_.At(slot, root >= 0 ? root : members[0]) == Extent::kShard;
+    };
     if (exchange && (op.kind == OpKind::kReduceScatter || op.kind == OpKind::kAllGather)) {
       // Whole matrices, to or from their owners.
       for (int rank : members) {
@@ -93,6 +95,9 @@ class MatrixExtents {
           if (op.kind == OpKind::kGather && rank != root) continue;
           if (target(rank) != sources) return Mismatch(index, rank, sources, target(rank));
         }
+        if (holds_shards(op.source) && !HoldRowsInOrder(matrix_, members)) {
+          return Disorder(index, members[0]);
+        }
         return Carries(sources);
       case OpKind::kScatter:
       case OpKind::kReduceScatter:
@@ -108,10 +113,18 @@ class MatrixExtents {
             return Mismatch(index, rank, source(rank), targets);
           }
         }
+        if (holds_shards(op.target) && !HoldRowsInOrder(matrix_, members)) {
+          return Disorder(index, members[0]);
+        }
         return Carries(targets);
       case OpKind::kAllReduce:
       case OpKind::kReduce:
-      case OpKind::kBroadcast:
+      case OpKind::kBroadcast: {
+        // Of one block of rows, if not of all.
+        const bool replicas =
+            HasReplicas(matrix_) && holds_shards(op.source) && AreReplicas(matrix_, members);
+        const std::int64_t whole =
+            replicas ? ShardRows(matrix_, members[0]) : WholeRows(matrix_, op.source);
         for (int rank : members) {
           const bool sends = op.kind != OpKind::kBroadcast || rank == root;
           const bool receives =
@@ -120,6 +133,7 @@ class MatrixExtents {
           if (receives && target(rank) != whole) return Mismatch(index, rank, whole, target(rank));
         }
         return Carries(whole);
+      }
       case OpKind::kOrthogonalize:
       case OpKind::kCustom:
         for (int rank : members) {
@@ -187,6 +201,11 @@ class MatrixExtents {
     return absl::InvalidArgumentError(absl::StrCat("plan: on rank ", rank, ", ",
                                                    DescribeOp(plan_, index, rank), " goes from ",
                                                    source, " rows to ", target, "."));
+  }
+
+  absl::Status Disorder(std::int32_t index, int rank) const {
+    return InvalidPlan("on rank ", rank, ", ", DescribeOp(plan_, index, rank),
+                       " is of blocks of rows that do not follow one another");
   }
 
   const Plan& plan_;

@@ -20,27 +20,35 @@ bool InRange(std::int64_t index, std::size_t size) {
 }
 
 absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
-  const int ranks = plan.topology.grid.size();
-  if (!IsDType(matrix.dtype) || matrix.layout > Layout::kOwned ||
-      matrix.gradient > GradientKind::kReduced || matrix.rule > RuleKind::kCustom) {
+  const ProcessGrid& grid = plan.topology.grid;
+  if (!IsDType(matrix.dtype) || matrix.layout > kLastLayout ||
+      matrix.gradient > kLastGradientKind || matrix.rule > RuleKind::kCustom) {
     return InvalidPlan("matrix '", matrix.name, "' has a field that names nothing");
   }
   if (matrix.rows < 0 || matrix.cols < 0 || TooLarge(matrix.rows, matrix.cols)) {
     return InvalidPlan("matrix '", matrix.name, "' has a negative or too large shape");
   }
-  if (matrix.layout == Layout::kSharded) {
+  if (IsSharded(matrix.layout)) {
     std::int64_t rows = 0;
     for (std::int64_t shard : matrix.shard_rows) {
       if (shard < 0 || shard > matrix.rows - rows) rows = -1;
       if (rows < 0) break;
       rows += shard;
     }
-    if (matrix.shard_rows.size() != static_cast<std::size_t>(ranks) || rows != matrix.rows) {
+    const auto shards = static_cast<std::size_t>(ShardCount(grid, matrix.layout));
+    if (matrix.shard_rows.size() != shards || rows != matrix.rows) {
       return InvalidPlan("matrix '", matrix.name, "' has shards that are not its rows");
     }
   }
   if (matrix.layout == Layout::kOwned && plan.strategy != Strategy::kOwner) {
     return InvalidPlan("matrix '", matrix.name, "' is owned, but the strategy is not owner");
+  }
+  if (HasReplicas(matrix) ? !TwoLevel(grid) : matrix.gradient == GradientKind::kReplica) {
+    return InvalidPlan("matrix '", matrix.name, "' is as if it had replicas, and has none");
+  }
+  if (HasReplicas(matrix) && matrix.rule != RuleKind::kElementwise &&
+      (plan.strategy == Strategy::kReplicated || plan.strategy == Strategy::kLayerwise)) {
+    return InvalidPlan("matrix '", matrix.name, "' has replicas, which its strategy cannot serve");
   }
   if (matrix.period < 1 || matrix.phase < 0 || matrix.phase >= matrix.period ||
       (matrix.period > 1 && matrix.rule != RuleKind::kMuon) || matrix.norm_vectors < 0) {
@@ -50,7 +58,6 @@ absl::Status CheckMatrix(const Plan& plan, const PlanMatrix& matrix) {
   if (against != nullptr) {
     return InvalidPlan("matrix '", matrix.name, "' cannot pass through: ", against);
   }
-  const ProcessGrid& grid = plan.topology.grid;
   const bool owned = GetsOwner(grid, plan.strategy, matrix);
   const int choices = OwnerChoices(grid, plan.strategy);
   if (owned ? !InRange(matrix.owner, choices) : matrix.owner != -1) {

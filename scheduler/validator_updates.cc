@@ -46,7 +46,10 @@ class MatrixUpdate {
     const int world = World();
     for (RankState& rank : ranks_) {
       rank = {};
-      Value(rank, Slot::kGradient) = matrix.gradient == GradientKind::kReduced ? world : 1;
+      Value(rank, Slot::kGradient) = matrix.gradient == GradientKind::kReduced ? world
+                                     : matrix.gradient == GradientKind::kReplica
+                                         ? plan_.topology.grid.ranks_per_node
+                                         : 1;
       Value(rank, Slot::kWeight) = kOldWeight;
     }
     uses_ = 0;
@@ -202,7 +205,7 @@ class MatrixUpdate {
   }
 
   absl::Status SumSquares(const Op& op, const std::vector<int>& members) {
-    if (members.size() != ranks_.size()) return Fail(members[0], "sums squares of some ranks");
+    if (!HoldAllRows(*matrix_, members)) return Fail(members[0], "sums squares of some rows");
     for (int rank : members) {
       std::int32_t& squares = Value(ranks_[rank], op.source);
       if (squares != kPartialSquares) return Fail(rank, "sums what are no squares");

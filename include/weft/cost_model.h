@@ -153,7 +153,7 @@ struct PathCost {
   double Seconds() const { return collectives + compute; }
 };
 
-// Strategy owner, for a replicated or sharded matrix: with an owner, and passed through
+// Strategy owner, for a matrix that is not owned: with an owner, and passed through
 // (PlanMatrix::pass_through).
 struct PassThroughCosts {
   PathCost owner;

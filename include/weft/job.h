@@ -22,8 +22,9 @@ using MatrixId = std::int32_t;
 struct MatrixJob {
   MatrixId matrix = -1;
   // Device memory in the matrix's dtype, dense rows: rows x cols (GradientKind::kLocal, or kReduced
-  // when replicated) or this rank's rows (kReduced when sharded). May be null when that is empty;
-  // with MissingGradient::kZero also to say that this rank has none: it then contributes zeros.
+  // when replicated) or this rank's rows (kReduced when sharded, kReplica). May be null when that
+  // is empty; with MissingGradient::kZero also to say that this rank has none: it then contributes
+  // zeros.
   const void* gradient = nullptr;
   // Complete when the gradient is. Null: it is complete now, Weft copies it before Submit() returns
   // and the memory is the caller's again. Otherwise Weft copies it in a stream after the event; the

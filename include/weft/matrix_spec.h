@@ -52,16 +52,17 @@ struct MatrixSpec {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::kF32;  // of weight and gradient
-  // Device memory of the weight, dense rows: whole (replicated) or this rank's rows (sharded). Weft
-  // writes it; it must outlive the runtime. Null allowed when empty, and for PlanFor(). Owned: the
-  // first weight, whole; read in Commit() on the owner (which PlanFor() tells), not looked at
-  // elsewhere, and not needed afterwards.
+  // Device memory of the weight, dense rows: whole (replicated) or this rank's rows (sharded,
+  // node_sharded). Weft writes it; it must outlive the runtime. Null allowed when empty, and for
+  // PlanFor(). Owned: the first weight, whole; read in Commit() on the owner (which PlanFor()
+  // tells), not looked at elsewhere, and not needed afterwards.
   void* weight = nullptr;
   Layout layout = Layout::kReplicated;
   GradientKind gradient = GradientKind::kLocal;
   int layer = 0;  // for ParameterNeeded()
   Rule rule = MuonOptions{};
-  // Sharded only: rows on each rank; empty means DefaultShardRows().
+  // Rows on each rank of the world (sharded) or of every node (node_sharded); empty means
+  // DefaultShardRows() over as many ranks.
   std::vector<std::int64_t> shard_rows;
   // Of `rows`, how many at the end are padding (not with a custom rule). Weft does not read their
   // gradient, keeps their state at zero and does not update their weight; scale, norms and costs

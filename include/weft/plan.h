@@ -63,7 +63,7 @@ struct Op {
 // others. A part with collectives is a communicator. Parts of one rank get none: they appear for
 // compute ops, and for the verdict of a world of one, which is an op of its compute lane.
 struct Group {
-  std::string name;                     // "world", "intra", "inter 1", "rank 3"
+  std::string name;                     // "world", "intra", "inter 1", "replicas", "rank 3"
   std::vector<std::vector<int>> parts;  // world ranks, ascending
 
   // "intra 0" where there are several parts, else `name`.
@@ -83,6 +83,8 @@ struct PlanMatrix {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::kF32;  // of weight and gradient
+  // A plan has node_sharded matrices on grids of both levels only: on others it says sharded or
+  // replicated, whichever comes to the same, and kReplica as kReduced or kLocal.
   Layout layout = Layout::kReplicated;
   // The layer that uses it. Owned weights are fetched by it, and gradients of all layouts come when
   // the backward pass (the last, where they are reduced once) has been through the owned weights of
@@ -104,8 +106,8 @@ struct PlanMatrix {
   // Of a periodic matrix in shards: how many vectors of `cols` norms its row norm divides by whose
   // rows lie on several ranks (one of each tall matrix that is stored in it).
   std::int32_t norm_vectors = 0;
-  // Sharded only: rows held by each rank of the world, sum == rows. Empty in a request means
-  // DefaultShardRows().
+  // Sharded: rows held by each rank of the world; node_sharded: by each local rank; sum == rows.
+  // Empty in a request means DefaultShardRows().
   std::vector<std::int64_t> shard_rows;
   // Strategy owner, where an owner would run the rule: every rank does, as under replicated/gather.
   bool pass_through = false;
@@ -141,6 +143,12 @@ struct PlanMatrix {
 
 // Rows per rank as FSDP2 cuts them: blocks of ceil(rows / ranks), the last ones short or empty.
 std::vector<std::int64_t> DefaultShardRows(std::int64_t rows, int ranks);
+
+// Rows of a sharded or node_sharded matrix, of the world's ranks or of every node's, that `rank`
+// holds.
+inline std::int64_t ShardRows(const PlanMatrix& matrix, int rank) {
+  return matrix.shard_rows[static_cast<std::size_t>(rank) % matrix.shard_rows.size()];
+}
 
 // Matrices in the order in which the forward pass uses them.
 struct PlanRequest {

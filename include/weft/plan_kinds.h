@@ -14,13 +14,25 @@ enum class Layout : std::uint8_t {
   kReplicated,  // every rank holds the whole matrix (DDP)
   kSharded,  // rank r holds a block of rows, in rank order (FSDP2); blocks may be uneven or empty
   kOwned,  // the owner alone keeps it; the others receive it for the time of a layer (like ZeRO-3)
+  // Local rank l of every node holds the same block of rows, in the order of local ranks; nodes
+  // hold copies (HSDP, tensor parallel by rows in a node with data parallel across). On one node
+  // the same as kSharded, with one rank per node the same as kReplicated.
+  kNodeSharded,
 };
+
+inline constexpr Layout kLastLayout = Layout::kNodeSharded;
 
 // What a job's gradient is when it is submitted.
 enum class GradientKind : std::uint8_t {
   kLocal,    // this rank's own, whole matrix: Weft reduces it (mean over the world)
   kReduced,  // already the mean over the world: whole (replicated) or this rank's rows (sharded)
+  // kNodeSharded only: this rank's rows of its node's gradient, as tensor parallelism and the
+  // reduce-scatter of HSDP leave it. Weft takes the mean over the replicas, the ranks with the same
+  // rows: one per node.
+  kReplica,
 };
+
+inline constexpr GradientKind kLastGradientKind = GradientKind::kReplica;
 
 // What a matrix's update needs.
 enum class RuleKind : std::uint8_t {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/memory.h"
 #include "runtime/parts.h"
+#include "scheduler/layout.h"
 
 namespace weft::runtime {
 namespace {
@@ -83,14 +84,16 @@ RowRange StateLayout::Stored(const Tensor& tensor, int rank) const {
   const auto shard = [&](std::int64_t rows) -> RowRange {
     if (rows == 0 || rows == matrix.rows) return {0, rows};
     const auto begin = matrix.shard_rows.begin();
-    return {std::accumulate(begin, begin + rank, std::int64_t{0}), rows};
+    const int before = scheduler::ShardOf(matrix, rank);
+    return {std::accumulate(begin, begin + before, std::int64_t{0}), rows};
   };
   if (tensor.kind != TensorKind::kWeight) return shard(state_rows_[rank][tensor.matrix]);
   switch (matrix.layout) {
     case Layout::kReplicated:
       return {0, matrix.rows};
     case Layout::kSharded:
-      return shard(matrix.shard_rows[rank]);
+    case Layout::kNodeSharded:
+      return shard(ShardRows(matrix, rank));
     case Layout::kOwned:
       return {0, matrix.owner == rank ? matrix.rows : 0};
   }
@@ -106,10 +109,13 @@ RowRange StateLayout::Held(const Tensor& tensor, int rank) const {
 
 RowRange StateLayout::Written(const Tensor& tensor, int rank) const {
   const RowRange held = Held(tensor, rank);
-  if (held.rows < tensor.rows() || held.rows == 0) return held;  // a shard
+  const PlanMatrix& matrix = plan_.matrices[tensor.matrix];
+  const bool shard = held.rows < tensor.rows();
+  if (held.rows == 0 || (shard && !scheduler::HasReplicas(matrix))) return held;
   std::vector<int> holders;
   for (int other = 0; other < plan_.topology.grid.size(); ++other) {
-    if (Held(tensor, other).rows == held.rows) holders.push_back(other);
+    const RowRange others = Held(tensor, other);
+    if (others.first == held.first && others.rows == held.rows) holders.push_back(other);
   }
   const auto count = static_cast<std::int64_t>(holders.size());
   const std::int64_t bytes = held.rows * tensor.row_bytes;
@@ -120,7 +126,7 @@ RowRange StateLayout::Written(const Tensor& tensor, int rank) const {
   const std::int64_t part = (place + count - tensor.matrix % count) % count;
   if (part >= parts) return {};
   const std::int64_t first = held.rows / parts * part + std::min(part, held.rows % parts);
-  return {first, held.rows / parts + (part < held.rows % parts ? 1 : 0)};
+  return {held.first + first, held.rows / parts + (part < held.rows % parts ? 1 : 0)};
 }
 
 }  // namespace weft::runtime

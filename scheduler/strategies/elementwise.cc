@@ -10,25 +10,24 @@ namespace {
 class Elementwise final : public Path {
  public:
   std::string Describe(const PlanMatrix& matrix) const override {
-    const bool sharded = matrix.layout == Layout::kSharded;
+    const bool sharded = IsSharded(matrix.layout);
     const std::string reduction = matrix.gradient == GradientKind::kReduced ? ""
-                                  : sharded                                 ? "reduce-scatter, "
-                                                                            : "all-reduce, ";
+                                  : sharded ? ReductionToShards(matrix)
+                                            : "all-reduce, ";
     return absl::StrCat("element-wise: ", reduction,
                         sharded ? "every rank its rows" : "every rank all rows");
   }
 
   void Reduce(PlanBuilder& plan, std::int32_t m) const override {
+    if (IsSharded(plan.matrix(m).layout)) return plan.ReduceToShards(m);
     if (plan.matrix(m).gradient != GradientKind::kLocal) return;
-    const OpKind kind =
-        plan.matrix(m).layout == Layout::kSharded ? OpKind::kReduceScatter : OpKind::kAllReduce;
-    plan.OnWorld(kind, m, {Stage::kReduced, Trigger::kSubmitted},
+    plan.OnWorld(OpKind::kAllReduce, m, {Stage::kReduced, Trigger::kSubmitted},
                  {Slot::kGradient, plan.ReducedInto(m)});
   }
 
   Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
-    const bool sharded = plan.matrix(m).layout == Layout::kSharded;
-    return {sharded ? plan.World() : plan.AnyRank(m), OwnGradient(plan.matrix(m))};
+    const bool sharded = IsSharded(plan.matrix(m).layout);
+    return {sharded ? plan.HoldersOfShards(m) : plan.AnyRank(m), OwnGradient(plan.matrix(m))};
   }
 
   void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {
@@ -36,7 +35,7 @@ class Elementwise final : public Path {
     const PlanMatrix& matrix = plan.matrix(m);
     const Slot gradient = OwnGradient(matrix);
     double flops = plan.Flops(plan.TravelsWith(m));
-    if (matrix.layout == Layout::kSharded && matrix.rows > 0) {
+    if (IsSharded(matrix.layout) && matrix.rows > 0) {
       const std::int64_t most =
           *std::max_element(matrix.shard_rows.begin(), matrix.shard_rows.end());
       flops *= static_cast<double>(most) / static_cast<double>(matrix.rows);

@@ -1,6 +1,6 @@
 // Shards are gathered on every rank, every rank runs the rule and keeps its own rows: vanilla Muon
-// under FSDP. All momenta come first, then the all-gathers in use order, so that the next matrix
-// is gathered while this one is in NS.
+// under FSDP; of HSDP, inside each node. All momenta come first, then the all-gathers in use order,
+// so that the next matrix is gathered while this one is in NS.
 #include "absl/strings/str_cat.h"
 #include "scheduler/strategies/on_shards.h"
 
@@ -10,26 +10,27 @@ namespace {
 class Gather final : public OnShards {
  public:
   std::string Describe(const PlanMatrix& matrix) const override {
-    return absl::StrCat(matrix.pass_through ? "pass-through: " : "gather: ",
-                        matrix.gradient == GradientKind::kLocal ? "reduce-scatter, " : "",
-                        "all-gather, ", RuleWork(matrix), " on every rank, own rows kept");
+    return absl::StrCat(
+        matrix.pass_through ? "pass-through: " : "gather: ", ReductionToShards(matrix),
+        HasReplicas(matrix) ? "all-gather in the node, " : "all-gather, ", RuleWork(matrix),
+        " on every rank, own rows kept");
   }
 
   void Collect(PlanBuilder& plan, std::int32_t m) const override {
     const PlanMatrix& matrix = plan.matrix(m);
     if (matrix.rule == RuleKind::kMuon) {
       plan.TakeTurn(m, Slot::kWholeUpdate, kEveryRank, plan.buffers_in_turn());
-      plan.OnWorld(OpKind::kAllGather, m,
-                   {.stage = Stage::kOrthogonalized, .when = plan.WhenRefreshed(m)},
-                   {Slot::kUpdate, Slot::kWholeUpdate});
+      plan.OverShards(OpKind::kAllGather, m,
+                      {.stage = Stage::kOrthogonalized, .when = plan.WhenRefreshed(m)},
+                      {Slot::kUpdate, Slot::kWholeUpdate});
       return;
     }
     plan.TakeTurn(m, Slot::kWholeGradient, kEveryRank, plan.buffers_in_turn());
     plan.TakeTurn(m, Slot::kWholeWeight, kEveryRank, plan.buffers_in_turn());
-    plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
-                 {OwnGradient(matrix), Slot::kWholeGradient});
-    plan.OnWorld(OpKind::kAllGather, m, {Stage::kOrthogonalized},
-                 {Slot::kWeight, Slot::kWholeWeight});
+    plan.OverShards(OpKind::kAllGather, m, {Stage::kOrthogonalized},
+                    {OwnGradient(matrix), Slot::kWholeGradient});
+    plan.OverShards(OpKind::kAllGather, m, {Stage::kOrthogonalized},
+                    {Slot::kWeight, Slot::kWholeWeight});
   }
 
   void Update(PlanBuilder& plan, absl::Span<const std::int32_t> unit) const override {

@@ -1,5 +1,5 @@
 // Paths on which every rank keeps the momentum of its own rows: local gradients come to it by a
-// reduce-scatter.
+// reduce-scatter, of replicas also by an all-reduce among them.
 #pragma once
 
 #include "scheduler/strategies/path.h"
@@ -8,14 +8,10 @@ namespace weft::scheduler {
 
 class OnShards : public Path {
  public:
-  void Reduce(PlanBuilder& plan, std::int32_t m) const override {
-    if (plan.matrix(m).gradient != GradientKind::kLocal) return;
-    plan.OnWorld(OpKind::kReduceScatter, m, {Stage::kReduced, Trigger::kSubmitted},
-                 {Slot::kGradient, plan.ReducedInto(m)});
-  }
+  void Reduce(PlanBuilder& plan, std::int32_t m) const override { plan.ReduceToShards(m); }
 
   Holders GradientHolders(PlanBuilder& plan, std::int32_t m) const override {
-    return {plan.World(), OwnGradient(plan.matrix(m))};
+    return {plan.HoldersOfShards(m), OwnGradient(plan.matrix(m))};
   }
 
   void Prepare(PlanBuilder& plan, std::int32_t m) const override {

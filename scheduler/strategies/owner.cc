@@ -1,7 +1,7 @@
 // One rank holds a matrix's state and runs its rule once in the world: strategy owner. Collectives
 // go by node and by inter group where the grid has both. Or one rank of each node does, once in the
 // node and the same on all: node_local. Then the sum of the gradients is all that goes between
-// nodes (and, of shards that come reduced, their gathering).
+// nodes (and, of shards over the world that come reduced, their gathering).
 #include "absl/strings/str_cat.h"
 #include "scheduler/strategies/with_owner.h"
 
@@ -14,12 +14,14 @@ class Owner final : public WithOwner {
 
   std::string Describe(const PlanMatrix& matrix) const override {
     if (on_each_node_) return DescribeOnEachNode(matrix);
-    const std::string collect = OwnerHasGradient(matrix)                    ? ""
-                                : matrix.gradient == GradientKind::kReduced ? "gather, "
-                                                                            : "reduce, ";
+    const std::string collect = OwnerHasGradient(matrix)                  ? ""
+                                : matrix.gradient == GradientKind::kLocal ? "reduce, "
+                                : matrix.gradient == GradientKind::kReplica
+                                    ? absl::StrCat("reduce among replicas, ", GatherToOwner(matrix))
+                                    : GatherToOwner(matrix);
     return absl::StrCat("owner ", matrix.owner, ": ", collect, RuleWork(matrix), ", ",
                         matrix.layout == Layout::kOwned ? "broadcast when needed"
-                        : Sharded(matrix)               ? "scatter"
+                        : Sharded(matrix)               ? ScatterToShards(matrix)
                                                         : "broadcast");
   }
 
@@ -60,10 +62,12 @@ class Owner final : public WithOwner {
 
  private:
   static std::string DescribeOnEachNode(const PlanMatrix& matrix) {
-    const std::string collect = OwnerHasGradient(matrix) ? ""
-                                : matrix.gradient == GradientKind::kReduced
-                                    ? "gather, all-gather across nodes, "
-                                    : "reduce, all-reduce across nodes, ";
+    const std::string collect =
+        OwnerHasGradient(matrix)                    ? ""
+        : matrix.gradient == GradientKind::kLocal   ? "reduce, all-reduce across nodes, "
+        : matrix.gradient == GradientKind::kReplica ? "all-reduce among replicas, gather, "
+        : HasReplicas(matrix)                       ? "gather, "
+                                                    : "gather, all-gather across nodes, ";
     return absl::StrCat("local rank ", matrix.owner, " of each node: ", collect, RuleWork(matrix),
                         ", ", Sharded(matrix) ? "scatter" : "broadcast", " in the node");
   }

@@ -10,9 +10,8 @@ namespace {
 class OwnerOfShards final : public OnShards {
  public:
   std::string Describe(const PlanMatrix& matrix) const override {
-    return absl::StrCat("shards with owner ", matrix.owner, ": ",
-                        matrix.gradient == GradientKind::kLocal ? "reduce-scatter, " : "",
-                        "gather, ", RuleWork(matrix), ", scatter");
+    return absl::StrCat("shards with owner ", matrix.owner, ": ", ReductionToShards(matrix),
+                        GatherToOwner(matrix), RuleWork(matrix), ", ", ScatterToShards(matrix));
   }
 
   void Collect(PlanBuilder& plan, std::int32_t m) const override {

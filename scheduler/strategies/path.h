@@ -49,7 +49,22 @@ const Path& ElementwisePath();
 
 // Where a rank has the reduced gradient of what it updates itself, whole or its own rows.
 inline Slot OwnGradient(const PlanMatrix& matrix) {
-  return matrix.gradient == GradientKind::kLocal ? Slot::kReducedGradient : Slot::kGradient;
+  return matrix.gradient == GradientKind::kReduced ? Slot::kGradient : Slot::kReducedGradient;
+}
+
+// How the gradient of a matrix in shards comes to them, with a comma behind it.
+inline std::string ReductionToShards(const PlanMatrix& matrix) {
+  if (matrix.gradient == GradientKind::kReduced) return "";
+  const bool local = matrix.gradient == GradientKind::kLocal;
+  return absl::StrCat(local ? "reduce-scatter, " : "",
+                      HasReplicas(matrix) ? "all-reduce among replicas, " : "");
+}
+// How shards come to the owner, and how its result comes back to them.
+inline std::string GatherToOwner(const PlanMatrix& matrix) {
+  return HasReplicas(matrix) ? "gather in its node, " : "gather, ";
+}
+inline std::string ScatterToShards(const PlanMatrix& matrix) {
+  return HasReplicas(matrix) ? "scatter in its node, broadcast to replicas" : "scatter";
 }
 
 // The name of a rule's work in descriptions.

@@ -13,7 +13,7 @@ class WithOwner : public Path {
   void Deliver(PlanBuilder& plan, std::int32_t m) const override;
 
  protected:
-  static bool Sharded(const PlanMatrix& matrix) { return matrix.layout == Layout::kSharded; }
+  static bool Sharded(const PlanMatrix& matrix) { return IsSharded(matrix.layout); }
   static bool OwnerHasGradient(const PlanMatrix& matrix) {
     return matrix.gradient == GradientKind::kReduced && !Sharded(matrix);
   }

@@ -43,7 +43,7 @@ weft_on_cuda_test(runtime_cuda_test
   SRCS ${runtime}/advice_test.cc ${runtime}/cases_test.cc ${runtime}/commit_test.cc ${runtime}/correctness_test.cc
     ${runtime}/failure_test.cc ${runtime}/gradient_policy_test.cc ${runtime}/job_test.cc ${runtime}/layerwise_test.cc
     ${runtime}/periodic_test.cc
-    ${runtime}/measure_test.cc ${runtime}/mixed_layouts_test.cc ${runtime}/order_test.cc
+    ${runtime}/measure_test.cc ${runtime}/mixed_layouts_test.cc ${runtime}/node_sharded_test.cc ${runtime}/order_test.cc
     ${runtime}/owned_test.cc ${runtime}/owners_test.cc ${runtime}/parts_test.cc ${runtime}/pass_through_test.cc
     ${runtime}/random_model_test.cc ${runtime}/row_blocks_test.cc ${runtime}/trace_test.cc
   DEPS weft_reference nlohmann_json::nlohmann_json

@@ -116,6 +116,10 @@ class Trainer {
       const Layout odd = scenario.mixed ? Layout::kReplicated : scenario.layout;
       matrices.push_back({{6, 4 + layer}, odd, scenario.gradient});
     }
+    for (ModelMatrix& matrix : matrices) {
+      if (matrix.layout != Layout::kNodeSharded) continue;
+      matrix.shard_rows = DefaultShardRows(matrix.shape.rows, scenario.grid.ranks_per_node);
+    }
     return matrices;
   }
 
@@ -316,6 +320,12 @@ std::vector<Scenario> Scenarios() {
       add("node_local", {.strategy = Strategy::kNodeLocal, .adamw = true});
       add("node_local_sharded",
           {.strategy = Strategy::kNodeLocal, .layout = Layout::kSharded, .adamw = true});
+      add("node_sharded_gather", {.strategy = Strategy::kGather, .layout = Layout::kNodeSharded});
+      add("node_sharded_owner",
+          {.layout = Layout::kNodeSharded, .gradient = GradientKind::kReplica, .adamw = true});
+      add("node_sharded_node_local", {.strategy = Strategy::kNodeLocal,
+                                      .layout = Layout::kNodeSharded,
+                                      .gradient = GradientKind::kReplica});
     }
     add("layerwise", {.strategy = Strategy::kLayerwise, .adamw = true});
     add("layerwise_sharded", {.strategy = Strategy::kLayerwise,

@@ -81,11 +81,12 @@ Place DrawPlace(CheckpointModel model) {
     const RuleKind kind = KindOf(matrix.rule);
     if (kind != RuleKind::kCustom && *Evenly(0, 3) == 0) matrix.padding_rows = *Evenly(1, 5);
     matrix.layout = *rc::gen::elementOf(testing::LayoutsFor(
-        strategy, kind, {Layout::kReplicated, Layout::kSharded, Layout::kOwned}));
-    matrix.gradient = *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced);
-    if (matrix.layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
-      matrix.shard_rows =
-          DrawShards(matrix.rows + matrix.padding_rows, place.options.topology.grid.size());
+        strategy, kind,
+        {Layout::kReplicated, Layout::kSharded, Layout::kOwned, Layout::kNodeSharded}));
+    matrix.gradient = testing::DrawGradient(matrix.layout);
+    if (testing::InShards(matrix.layout) && *rc::gen::arbitrary<bool>()) {
+      matrix.shard_rows = DrawShards(matrix.rows + matrix.padding_rows,
+                                     testing::Shards(matrix.layout, place.options.topology.grid));
     }
   }
   return place;

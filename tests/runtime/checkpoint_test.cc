@@ -80,15 +80,13 @@ void LoadAndTrain(const CheckpointModel& model, const RuntimeOptions& options,
   EXPECT_EQ(end.Wrong(), "");
 }
 
-const Way kWays[] = {{Strategy::kReplicated, Layout::kReplicated},
-                     {Strategy::kGather, Layout::kSharded},
-                     {Strategy::kOwner, Layout::kReplicated},
-                     {Strategy::kOwner, Layout::kSharded},
-                     {Strategy::kNodeLocal, Layout::kReplicated},
-                     {Strategy::kNodeLocal, Layout::kSharded},
-                     {Strategy::kLayerwise, Layout::kReplicated},
-                     {Strategy::kLayerwise, Layout::kSharded},
-                     {Strategy::kOwner, Layout::kOwned}};
+const Way kWays[] = {
+    {Strategy::kReplicated, Layout::kReplicated}, {Strategy::kGather, Layout::kSharded},
+    {Strategy::kOwner, Layout::kReplicated},      {Strategy::kOwner, Layout::kSharded},
+    {Strategy::kNodeLocal, Layout::kReplicated},  {Strategy::kNodeLocal, Layout::kSharded},
+    {Strategy::kLayerwise, Layout::kReplicated},  {Strategy::kLayerwise, Layout::kSharded},
+    {Strategy::kOwner, Layout::kOwned},           {Strategy::kGather, Layout::kNodeSharded},
+    {Strategy::kOwner, Layout::kNodeSharded},     {Strategy::kNodeLocal, Layout::kNodeSharded}};
 
 TEST(Checkpoint, GoesOnBitForBitInAnEqualWorld) {
   for (const Way& way : kWays) {
@@ -96,8 +94,10 @@ TEST(Checkpoint, GoesOnBitForBitInAnEqualWorld) {
     const CheckpointModel model = WithLayout(Three(), way.layout);
     const TemporaryFolder folder;
     Snapshot straight, saved, loaded, end;
-    // On one node there is no more to node_local than to owner.
-    const int nodes = way.strategy == Strategy::kNodeLocal ? 2 : 1;
+    // On one node there is no more to node_local than to owner, and no copies of shards.
+    const bool of_nodes =
+        way.strategy == Strategy::kNodeLocal || way.layout == Layout::kNodeSharded;
+    const int nodes = of_nodes ? 2 : 1;
     TrainStraight(model, World(nodes, 2, way.strategy), 3, straight);
     TrainAndSave(model, World(nodes, 2, way.strategy), 2, folder.path(), &saved);
     LoadAndTrain(model, World(nodes, 2, way.strategy), folder.path(), 1, loaded, end);
@@ -142,7 +142,9 @@ TEST(Checkpoint, AfterTwentyStepsGoesOnWithAnotherGridStrategyAndLayout) {
   };
   const Other others[] = {{World(2, 2), Layout::kReplicated, true},
                           {World(1, 3), Layout::kOwned, false},
-                          {World(4, 2, Strategy::kGather), Layout::kSharded, false}};
+                          {World(4, 2, Strategy::kGather), Layout::kSharded, false},
+                          {World(3, 2, Strategy::kOwner), Layout::kNodeSharded, false},
+                          {World(2, 3, Strategy::kNodeLocal), Layout::kNodeSharded, false}};
   for (const Other& other : others) {
     CheckpointModel there = WithLayout(model, other.layout);
     // Strategy gather has no way for a custom rule on shards.

@@ -147,7 +147,7 @@ class CheckpointMember {
   // `seed`: of the first weights; gradients depend on matrix and step alone. Padding holds sevens.
   CheckpointMember(CheckpointModel model, const RuntimeOptions& options, Rank rank,
                    std::uint64_t seed = 1)
-      : model_(std::move(model)), rank_(rank.rank), world_(options.topology.grid.size()) {
+      : model_(std::move(model)), rank_(rank.rank), grid_(options.topology.grid) {
     for (std::size_t m = 0; m < model_.size(); ++m) {
       std::vector<float> first = Normal(model_[m].rows * model_[m].cols, seed, 1, m);
       first.resize(StoredRows(m) * model_[m].cols, 7.0f);
@@ -189,7 +189,8 @@ class CheckpointMember {
         Normal(model_[m].rows * model_[m].cols, 99, static_cast<std::uint64_t>(step), m);
     gradient.resize(StoredRows(m) * model_[m].cols);
     std::vector<std::byte> bytes = Encode(gradient, model_[m].dtype);
-    if (model_[m].gradient == GradientKind::kReduced) bytes = OwnRows(m, bytes);
+    // All ranks have the same gradient, and so every mean of them.
+    if (model_[m].gradient != GradientKind::kLocal) bytes = OwnRows(m, bytes);
     MatrixJob job;
     job.matrix = static_cast<MatrixId>(m);
     job.gradient = bytes.data();
@@ -249,12 +250,18 @@ class CheckpointMember {
 
   std::int64_t StoredRows(std::size_t m) const { return model_[m].rows + model_[m].padding_rows; }
   Rows Shard(std::size_t m) const {
+    const bool in_nodes = model_[m].layout == Layout::kNodeSharded;
     std::vector<std::int64_t> rows = model_[m].shard_rows;
-    if (rows.empty()) rows = DefaultShardRows(StoredRows(m), world_);
-    return {std::accumulate(rows.begin(), rows.begin() + rank_, std::int64_t{0}), rows[rank_]};
+    if (rows.empty()) {
+      rows = DefaultShardRows(StoredRows(m), in_nodes ? grid_.ranks_per_node : grid_.size());
+    }
+    const int own = in_nodes ? grid_.local_of(rank_) : rank_;
+    return {std::accumulate(rows.begin(), rows.begin() + own, std::int64_t{0}), rows[own]};
   }
   Rows OwnStored(std::size_t m) const {
-    return model_[m].layout == Layout::kSharded ? Shard(m) : Rows{0, StoredRows(m)};
+    const Layout layout = model_[m].layout;
+    const bool shards = layout == Layout::kSharded || layout == Layout::kNodeSharded;
+    return shards ? Shard(m) : Rows{0, StoredRows(m)};
   }
   std::vector<std::byte> OwnRows(std::size_t m, const std::vector<std::byte>& whole) const {
     const auto [first, rows] = OwnStored(m);
@@ -292,7 +299,7 @@ class CheckpointMember {
 
   const CheckpointModel model_;
   const int rank_;
-  const int world_;
+  const ProcessGrid grid_;
   std::function<double(std::int64_t)> rate_;
   std::vector<std::vector<std::byte>> weights_;
   std::vector<std::unique_ptr<Pinned>> pins_;

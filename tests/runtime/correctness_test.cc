@@ -79,7 +79,7 @@ Outcome TrainAndCompare(const std::vector<Shape>& shapes, const ProcessGrid& gri
   outcome.counters.resize(shapes.size());
   std::mutex mutex;
   RunWorld({.grid = grid}, [&](testing::Rank rank) {
-    RankModel model(shapes, layout, kind, rank.rank, grid.size(), kSeed);
+    RankModel model(shapes, layout, kind, rank.rank, grid.size(), kSeed, grid.ranks_per_node);
     auto runtime =
         *Runtime::Create(testing::OptionsFor(grid, strategy), rank.device, rank.transport);
     for (std::size_t m = 0; m < model.size(); ++m) {
@@ -143,10 +143,12 @@ TEST_P(EveryStrategy, AdamWEqualsTheSerialReference) {
   TrainAndCompare(kMixed, grid, way.strategy, way.layout, kind, 7, /*adamw=*/true);
 }
 
+const auto kGrids = ::testing::Values(ProcessGrid{1, 1}, ProcessGrid{1, 4}, ProcessGrid{3, 1},
+                                      ProcessGrid{2, 2}, ProcessGrid{4, 2}, ProcessGrid{3, 3});
+
 INSTANTIATE_TEST_SUITE_P(
     Grids, EveryStrategy,
-    ::testing::Combine(::testing::Values(ProcessGrid{1, 1}, ProcessGrid{1, 4}, ProcessGrid{3, 1},
-                                         ProcessGrid{2, 2}, ProcessGrid{4, 2}, ProcessGrid{3, 3}),
+    ::testing::Combine(kGrids,
                        ::testing::Values(Way{Strategy::kReplicated, Layout::kReplicated},
                                          Way{Strategy::kGather, Layout::kSharded},
                                          Way{Strategy::kOwner, Layout::kReplicated},
@@ -156,6 +158,16 @@ INSTANTIATE_TEST_SUITE_P(
                                          Way{Strategy::kLayerwise, Layout::kReplicated},
                                          Way{Strategy::kLayerwise, Layout::kSharded}),
                        ::testing::Values(GradientKind::kLocal, GradientKind::kReduced)),
+    testing::NameOfWayOnGrid);
+
+INSTANTIATE_TEST_SUITE_P(
+    GridsOfNodes, EveryStrategy,
+    ::testing::Combine(kGrids,
+                       ::testing::Values(Way{Strategy::kGather, Layout::kNodeSharded},
+                                         Way{Strategy::kOwner, Layout::kNodeSharded},
+                                         Way{Strategy::kNodeLocal, Layout::kNodeSharded}),
+                       ::testing::Values(GradientKind::kLocal, GradientKind::kReduced,
+                                         GradientKind::kReplica)),
     testing::NameOfWayOnGrid);
 
 // Case 4: never NS on a shard.

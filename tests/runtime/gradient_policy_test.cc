@@ -48,6 +48,11 @@ const std::vector<Way> kWays = {
     {Strategy::kOwner, Layout::kSharded, GradientKind::kReduced},
     {Strategy::kOwner, Layout::kReplicated, GradientKind::kLocal, true},
     {Strategy::kOwner, Layout::kSharded, GradientKind::kLocal, true},
+    {Strategy::kGather, Layout::kNodeSharded, GradientKind::kReplica},
+    {Strategy::kOwner, Layout::kNodeSharded, GradientKind::kReplica},
+    {Strategy::kOwner, Layout::kNodeSharded, GradientKind::kReduced},
+    {Strategy::kNodeLocal, Layout::kNodeSharded, GradientKind::kReplica},
+    {Strategy::kOwner, Layout::kNodeSharded, GradientKind::kReplica, true},
 };
 
 Rule RuleOf(const Way& way) {
@@ -80,10 +85,12 @@ void RunStep(Runtime& runtime, const RankModel& model, std::int64_t step, float 
 class GradientPolicy : public ::testing::TestWithParam<Way> {
  protected:
   static constexpr int kRanks = 4;
-  const std::vector<testing::Shape> shapes_ = {{12, 8}, {9, 16}, {1, 6}};
+  // Who has no rows of a matrix never lacks their gradient: each replica has some.
+  const std::vector<testing::Shape> shapes_ = {
+      {12, 8}, {9, 16}, {GetParam().kind == GradientKind::kReplica ? kRanks / 2 : 1, 6}};
 
   RankModel Model(int rank) const {
-    return RankModel(shapes_, GetParam().layout, GetParam().kind, rank, kRanks, 7);
+    return RankModel(shapes_, GetParam().layout, GetParam().kind, rank, kRanks, 7, kRanks / 2);
   }
   RuntimeOptions Options() const { return testing::OptionsFor({2, 2}, GetParam().strategy); }
   // With `passes` micro-steps, each of which is reduced.
@@ -123,10 +130,11 @@ TEST_P(GradientPolicy, ANumberThatIsNotFiniteNeverEntersTheModel) {
         const Values weights = model.weights();
         const Values states = StatesOf(*runtime, model.size());
 
-        const int culprit =
-            GetParam().kind == GradientKind::kReduced && GetParam().layout == Layout::kReplicated
-                ? rank.rank  // all ranks hold the same sum
-                : 1;
+        const bool reduced = GetParam().kind == GradientKind::kReduced;
+        const bool same_sum =
+            reduced && (GetParam().layout == Layout::kReplicated ||
+                        (GetParam().layout == Layout::kNodeSharded && rank.rank % 2 == 1));
+        const int culprit = same_sum ? rank.rank : 1;  // and whoever holds the same
         for (int m = 0; m < 3; ++m) {
           std::vector<float> gradient = model.Gradient(m, 1);
           if (m == 0 && rank.rank == culprit) gradient.back() = bad;
@@ -324,7 +332,7 @@ TEST_P(GradientPolicy, PartsThatAreNoneAreNoGradient) {
     RuntimeOptions options = Options();
     options.missing_gradient = MissingGradient::kSkip;
     // Where each micro-step is reduced, all matrices have theirs before the next.
-    const int jobs = GetParam().kind == GradientKind::kLocal ? 3 : 1;
+    const int jobs = GetParam().kind != GradientKind::kReduced ? 3 : 1;
     for (const bool each : {false, true}) {
       options.name = each ? "each" : "once";
       options.limits = each ? EachPass(3).limits : PlanLimits();
@@ -345,9 +353,9 @@ TEST_P(GradientPolicy, PartsThatAreNoneAreNoGradient) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, GradientPolicy, ::testing::ValuesIn(kWays));
 
-std::vector<Way> LocalWays() {
+std::vector<Way> WaysThatReduce() {
   std::vector<Way> ways = kWays;
-  std::erase_if(ways, [](const Way& way) { return way.kind != GradientKind::kLocal; });
+  std::erase_if(ways, [](const Way& way) { return way.kind == GradientKind::kReduced; });
   return ways;
 }
 
@@ -467,7 +475,7 @@ TEST_P(EachMicroStep, JobsThatDoNotFitAreRefusedAndChangeNothing) {
   EXPECT_EQ(refused, plain);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, EachMicroStep, ::testing::ValuesIn(LocalWays()));
+INSTANTIATE_TEST_SUITE_P(Ways, EachMicroStep, ::testing::ValuesIn(WaysThatReduce()));
 
 TEST(LossScale, OnesThatDifferAreToldAndBadOnesRefused) {
   RunWorld({.grid = {1, 2}}, [&](testing::Rank rank) {

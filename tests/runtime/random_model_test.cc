@@ -62,7 +62,7 @@ MatrixCounters ExpectedCounters(const Trial& trial, const Plan& plan, std::int32
   const PlanMatrix& matrix = plan.matrices[m];
   const bool runs_rule = testing::RunsRule(plan, matrix, rank);
   // The direction of a matrix in shards travels, and each rank applies its rows.
-  const bool applies = matrix.rule == RuleKind::kMuon && matrix.layout == Layout::kSharded;
+  const bool applies = matrix.rule == RuleKind::kMuon && testing::InShards(matrix.layout);
   MatrixCounters counters;
   const bool takes_norms = matrix.rule == RuleKind::kMuon && runs_rule;
   const bool runs_ns =
@@ -339,7 +339,7 @@ class Trainer {
   bool Often() { return random_() % 2 == 0; }
   bool ReducesEach(std::size_t m) const {
     return plan().limits.reduce_each_pass && trial_.world() > 1 &&
-           trial_.matrices[m].gradient == GradientKind::kLocal;
+           trial_.matrices[m].gradient != GradientKind::kReduced;
   }
   bool Owned(std::size_t m) const { return trial_.matrices[m].layout == Layout::kOwned; }
   bool Uses(int layer) const {
@@ -384,8 +384,10 @@ TEST(RandomModels, TrainAsTheSerialReferenceAndCountWhatTheirPlansSay) {
     // Work that ranks or nodes repeat gives the same bits.
     for (std::size_t m = 0; m < trial.matrices.size(); ++m) {
       if (trial.matrices[m].layout == Layout::kSharded) continue;
-      for (const Outcome& outcome : outcomes) {
-        RC_ASSERT(outcome.weights[m] == outcomes[0].weights[m]);
+      const bool in_nodes = trial.matrices[m].layout == Layout::kNodeSharded;
+      for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+        const std::size_t first = in_nodes ? rank % trial.matrices[m].shard_rows.size() : 0;
+        RC_ASSERT(outcomes[rank].weights[m] == outcomes[first].weights[m]);
       }
     }
   });

@@ -56,8 +56,12 @@ inline Trial DrawTrial(const ProcessGrid& grid, DrawLimits limits = {}) {
   request.ownership = DrawOwnership(request);
   Trial trial;
   for (const PlanMatrix& matrix : request.matrices) {
+    std::vector<std::int64_t> shards = matrix.shard_rows;
+    if (matrix.layout == Layout::kNodeSharded && shards.empty()) {
+      shards = DefaultShardRows(matrix.rows, grid.ranks_per_node);
+    }
     trial.matrices.push_back(
-        {{matrix.rows, matrix.cols}, matrix.layout, matrix.gradient, matrix.shard_rows});
+        {{matrix.rows, matrix.cols}, matrix.layout, matrix.gradient, std::move(shards)});
     trial.rules.push_back(matrix.rule);
     trial.layers.push_back(matrix.layer);
     trial.periods.push_back(matrix.period);

@@ -162,8 +162,10 @@ RC_GTEST_PROP(Cases, Case31TwoCollectivesPerMatrixAndStep, ()) {
             if (op.kind == OpKind::kGather) RC_ASSERT(op.when == When::kRefresh);
           }
           if (ns >= 0 && ns < index && index < apply) {
-            RC_ASSERT(op.kind == OpKind::kScatter && plan.matrices[m].owner >= 0);
-            RC_ASSERT(plan.matrices[m].layout == Layout::kSharded);
+            const bool to_replicas =
+                op.kind == OpKind::kBroadcast && plan.matrices[m].layout == Layout::kNodeSharded;
+            RC_ASSERT(op.kind == OpKind::kScatter || to_replicas);
+            RC_ASSERT(plan.matrices[m].owner >= 0 && InShards(plan.matrices[m].layout));
           }
         }
       }

@@ -107,17 +107,17 @@ bool Interleaving::Writes(const Op& op, std::int32_t m, int rank) const {
 
 std::int64_t Interleaving::FirstRow(const PlanMatrix& matrix, int rank) {
   if (!HoldsShard(matrix)) return 0;
-  return std::accumulate(matrix.shard_rows.begin(), matrix.shard_rows.begin() + rank,
-                         std::int64_t{0});
+  const auto begin = matrix.shard_rows.begin();
+  return std::accumulate(begin, begin + ShardOf(matrix, rank), std::int64_t{0});
 }
 
 std::int64_t Interleaving::ScatterRows(const Op& op, const PlanMatrix& matrix, int member) const {
   if (op.target != Slot::kNodeDirection && op.target != Slot::kNodeWeight) {
-    return matrix.shard_rows[member];
+    return HeldRows(matrix, member);
   }
   const ProcessGrid& grid = plan_.topology.grid;
   std::int64_t rows = 0;
-  for (int r : grid.Intra(grid.node_of(member))) rows += matrix.shard_rows[r];
+  for (int r : grid.Intra(grid.node_of(member))) rows += HeldRows(matrix, r);
   return rows;
 }
 

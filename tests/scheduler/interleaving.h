@@ -102,7 +102,7 @@ class Interleaving {
   // Gradients of the matrix that a rank hands over in a step, each to be reduced.
   int PassesOf(const PlanMatrix& matrix) const {
     const bool each = plan_.limits.reduce_each_pass && World() > 1;
-    return each && matrix.gradient == GradientKind::kLocal ? plan_.limits.passes : 1;
+    return each && matrix.gradient != GradientKind::kReduced ? plan_.limits.passes : 1;
   }
   // Which of them an op that waits for one has.
   int PassOf(const PlanMatrix& matrix, const Op& op) const {
@@ -113,10 +113,17 @@ class Interleaving {
   static bool KeepsWeight(const PlanMatrix& matrix, int rank) {
     return matrix.layout != Layout::kOwned || matrix.owner == rank;
   }
-  static bool HoldsShard(const PlanMatrix& matrix) { return matrix.layout == Layout::kSharded; }
+  static bool HoldsShard(const PlanMatrix& matrix) {
+    return matrix.layout == Layout::kSharded || matrix.layout == Layout::kNodeSharded;
+  }
+  // Which of the blocks of rows is the rank's: local ranks have the same in every node, if there
+  // are as many blocks.
+  static int ShardOf(const PlanMatrix& matrix, int rank) {
+    return rank % static_cast<int>(matrix.shard_rows.size());
+  }
   static std::int64_t FirstRow(const PlanMatrix& matrix, int rank);
   static std::int64_t HeldRows(const PlanMatrix& matrix, int rank) {
-    return HoldsShard(matrix) ? matrix.shard_rows[rank] : matrix.rows;
+    return HoldsShard(matrix) ? matrix.shard_rows[ShardOf(matrix, rank)] : matrix.rows;
   }
   // What a scatter leaves a member of: its rows, or its node's if they are to be cut further.
   std::int64_t ScatterRows(const Op& op, const PlanMatrix& matrix, int member) const;

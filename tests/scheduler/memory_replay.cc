@@ -58,7 +58,13 @@ class Replay : public Interleaving {
       }
       for (std::int32_t m : Matrices(op)) {
         const PlanMatrix& matrix = plan().matrices[m];
-        const std::int64_t elements = (matrix.rows * matrix.cols + members - 1) / members;
+        // A block of rows, from one of those that hold it to the others.
+        std::int64_t rows = matrix.rows;
+        if (matrix.layout == Layout::kNodeSharded && op.lane == weft::Lane::kInter &&
+            plan().groups[op.group].parts.size() > 1) {
+          rows = *std::max_element(matrix.shard_rows.begin(), matrix.shard_rows.end());
+        }
+        const std::int64_t elements = (rows * matrix.cols + members - 1) / members;
         std::int64_t& part = parts[m][static_cast<std::size_t>(op.lane)];
         part = std::max(part, elements * Width(matrix, op.source));
       }

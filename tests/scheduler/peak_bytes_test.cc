@@ -222,12 +222,13 @@ RC_GTEST_PROP(PeakBytes, GoByRowsColumnsAndRanks, ()) {
 
 RC_GTEST_PROP(PeakBytes, StandBesideTheSecondsOfBothPaths, ()) {
   PlanRequest request = Request(Strategy::kOwner, *Evenly(1, 4), *Evenly(1, 4), {});
-  const auto layout = *rc::gen::element(Layout::kReplicated, Layout::kSharded);
-  const auto gradient = *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced);
+  const auto layout =
+      *rc::gen::element(Layout::kReplicated, Layout::kSharded, Layout::kNodeSharded);
+  const auto gradient = DrawGradient(layout);
   const auto rule = *rc::gen::element(RuleKind::kMuon, RuleKind::kCustom);
   PlanMatrix matrix = Matrix("m", DrawExtent(40), DrawExtent(40), layout, gradient, rule);
-  if (layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
-    matrix.shard_rows = DrawShards(matrix.rows, request.topology.grid.size());
+  if (InShards(layout) && *rc::gen::arbitrary<bool>()) {
+    matrix.shard_rows = DrawShards(matrix.rows, Shards(layout, request.topology.grid));
   }
   const CostModel model(request.topology, {1e12, 0, 0});
   OwnedWork work;
@@ -237,8 +238,11 @@ RC_GTEST_PROP(PeakBytes, StandBesideTheSecondsOfBothPaths, ()) {
   RC_ASSERT(costs.pass_through.peak_bytes == Replayed(request, matrix, true));
   // Among others a replicated weight goes packed.
   const std::int64_t bytes = matrix.rows * matrix.cols * 4;
-  const bool packed =
-      layout == Layout::kReplicated && bytes > 0 && model.topology().grid.size() > 1;
+  const ProcessGrid& grid = model.topology().grid;
+  const bool replicated =
+      layout == Layout::kReplicated ||
+      (layout == Layout::kNodeSharded && grid.nodes > 1 && grid.ranks_per_node == 1);
+  const bool packed = replicated && bytes > 0 && grid.size() > 1;
   const std::int64_t before = costs.owner.peak_bytes;
   costs = ComparePassThrough(model, matrix, work, {2.0 * static_cast<double>(bytes), 1});
   RC_ASSERT(costs.owner.peak_bytes == before + (packed ? bytes : 0));

@@ -46,6 +46,9 @@ TEST(PlanLaw, LargeGridsGiveTheSerialResult) {
               Matrix("a" + std::to_string(matrices.size()), 70, 3, layout, gradient, rule));
           matrices.push_back(Matrix("b" + std::to_string(matrices.size()), 9, 3,
                                     Layout::kReplicated, gradient, rule));
+          if (strategy == Strategy::kReplicated || strategy == Strategy::kLayerwise) continue;
+          matrices.push_back(Matrix("c" + std::to_string(matrices.size()), 35, 2,
+                                    Layout::kNodeSharded, gradient, rule));
         }
       }
       PlanRequest request = Request(strategy, nodes, locals, matrices);
@@ -150,7 +153,12 @@ RC_GTEST_PROP(PlanLaw, NoMatrixTakesPartInMoreThanTwoCollectivesEachWayPerRank, 
         }
       }
     }
-    for (const auto& [matrix, count] : before) RC_ASSERT(count <= 2);
+    for (const auto& [key, count] : before) {
+      const PlanMatrix& matrix = plan.matrices[key.first];
+      // Reduce-scatter, all-reduce and all-gather.
+      const bool gathers = matrix.layout == Layout::kNodeSharded && matrix.owner < 0;
+      RC_ASSERT(count <= (gathers ? 3 : 2));
+    }
     for (const auto& [matrix, count] : after) RC_ASSERT(count <= 2);
   }
 }
@@ -176,7 +184,7 @@ RC_GTEST_PROP(PlanLaw, EveryRanksLocalGradientIsReducedOnceInEachPassWhereThatIs
     }
     for (int m = 0; m < static_cast<int>(plan.matrices.size()); ++m) {
       const PlanMatrix& matrix = plan.matrices[m];
-      if (matrix.gradient != GradientKind::kLocal || plan.lanes.size() == 1) {
+      if (matrix.gradient == GradientKind::kReduced || plan.lanes.size() == 1) {
         RC_ASSERT(added[m].empty());
         continue;
       }
@@ -235,7 +243,8 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
     std::map<int, std::map<int, std::int64_t>> needed;
     for (int m = 0; m < static_cast<int>(plan.matrices.size()); ++m) {
       const PlanMatrix& matrix = plan.matrices[m];
-      const bool sharded = matrix.layout == Layout::kSharded;
+      const bool sharded = InShards(matrix.layout);
+      const std::int64_t shard = sharded ? ShardRows(matrix, rank) : 0;
       for (int s = 0; s < kSlotCount; ++s) {
         const Slot slot = static_cast<Slot>(s);
         const std::int64_t rows = SlotRows(plan, m, slot, rank);
@@ -243,12 +252,12 @@ RC_GTEST_PROP(PlanLaw, SlotsHaveRowsExactlyWhereTheyAreTouchedAndCostCountsThem,
         if (rows > 0) RC_ASSERT(touched.count({m, slot}) == 1u);
         const bool may_be_empty =
             matrix.rows == 0 ||
-            (sharded && (matrix.shard_rows[rank] == 0 || slot == Slot::kNodeGradient ||
-                         slot == Slot::kNodeDirection || slot == Slot::kNodeWeight ||
-                         slot == Slot::kNodeUpdate));
+            (sharded &&
+             (shard == 0 || slot == Slot::kNodeGradient || slot == Slot::kNodeDirection ||
+              slot == Slot::kNodeWeight || slot == Slot::kNodeUpdate));
         if (touched.count({m, slot}) == 1 && !may_be_empty) RC_ASSERT(rows > 0);
         if (slot == Slot::kWeight) {
-          RC_ASSERT(rows == (sharded ? matrix.shard_rows[rank] : matrix.rows));
+          RC_ASSERT(rows == (sharded ? shard : matrix.rows));
         }
         const bool fetched = matrix.layout == Layout::kOwned && matrix.owner != rank;
         if (slot != Slot::kWeight || fetched) {
@@ -290,13 +299,14 @@ RC_GTEST_PROP(PlanLaw, StatesAreHeldOnceByOwnersAndByShards, ()) {
   int with_owner = 0;
   for (const PlanMatrix& matrix : plan.matrices) {
     const bool elementwise = matrix.rule == RuleKind::kElementwise;
-    const bool in_shards = matrix.layout == Layout::kSharded && matrix.rule != RuleKind::kCustom;
+    const bool in_shards = InShards(matrix.layout) && matrix.rule != RuleKind::kCustom;
     const bool everywhere =
         matrix.pass_through ? !in_shards : elementwise && matrix.layout == Layout::kReplicated;
     const bool with_owners = GetsOwner(request, matrix);
-    const int copies = everywhere    ? static_cast<int>(plan.lanes.size())
-                       : with_owners ? OwnersEach(request)
-                                     : 1;
+    const int replicas = matrix.layout == Layout::kNodeSharded ? request.topology.grid.nodes : 1;
+    const int copies = everywhere ? static_cast<int>(plan.lanes.size())
+                       : with_owners && !StateOnShards(plan, matrix) ? OwnersEach(request)
+                                                                     : replicas;
     needed += matrix.rows * matrix.cols * matrix.state_bytes_per_element * copies;
     with_owner += with_owners ? OwnersEach(request) : 0;
   }

@@ -30,14 +30,15 @@ TEST(PlanText, StrategiesAndLayoutsParseBack) {
                             Strategy::kNodeLocal, Strategy::kLayerwise}) {
     EXPECT_EQ(*ParseStrategy(Name(strategy)), strategy);
   }
-  for (Layout layout : {Layout::kReplicated, Layout::kSharded, Layout::kOwned}) {
+  for (Layout layout :
+       {Layout::kReplicated, Layout::kSharded, Layout::kOwned, Layout::kNodeSharded}) {
     EXPECT_EQ(*ParseLayout(Name(layout)), layout);
   }
   EXPECT_THAT(std::string(ParseStrategy("ownr").status().message()),
               ::testing::AllOf(HasSubstr("'ownr'"),
                                HasSubstr("replicated, gather, owner, node_local or layerwise")));
   EXPECT_THAT(std::string(ParseLayout("").status().message()),
-              HasSubstr("replicated, sharded or owned"));
+              HasSubstr("replicated, sharded, owned or node_sharded"));
 }
 
 TEST(PlanText, NamesAreDistinct) {

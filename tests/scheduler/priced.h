@@ -49,9 +49,9 @@ inline bool Meets(const Plan& plan, const Op& op) {
 
 inline GroupClass ClassOf(const Plan& plan, const Op& op) {
   const std::string& name = plan.groups[op.group].name;
-  return name == "world"   ? GroupClass::kWorld
-         : name == "intra" ? GroupClass::kIntra
-                           : GroupClass::kInter;
+  return name == "world"                                   ? GroupClass::kWorld
+         : name == "intra" || name.substr(0, 5) == "node " ? GroupClass::kIntra
+                                                           : GroupClass::kInter;
 }
 
 // Matrices that each go to or from their owner, in collectives that run together.

@@ -83,16 +83,37 @@ struct DrawLimits {
   std::vector<DType> dtypes{kDTypes.begin(), kDTypes.end()};
   std::vector<Strategy> strategies = {Strategy::kReplicated, Strategy::kGather, Strategy::kOwner,
                                       Strategy::kNodeLocal, Strategy::kLayerwise};
-  std::vector<Layout> layouts = {Layout::kReplicated, Layout::kSharded, Layout::kOwned};
+  std::vector<Layout> layouts = {Layout::kReplicated, Layout::kSharded, Layout::kOwned,
+                                 Layout::kNodeSharded};
 };
 
 // Those of `layouts` that a strategy serves.
 inline std::vector<Layout> LayoutsFor(Strategy strategy, RuleKind rule,
                                       std::vector<Layout> layouts) {
-  const bool everywhere = strategy == Strategy::kReplicated && rule != RuleKind::kElementwise;
+  const bool whole = rule != RuleKind::kElementwise;
+  const bool everywhere = strategy == Strategy::kReplicated && whole;
   if (everywhere) std::erase(layouts, Layout::kSharded);
+  if (everywhere || (strategy == Strategy::kLayerwise && whole)) {
+    std::erase(layouts, Layout::kNodeSharded);
+  }
   if (strategy != Strategy::kOwner) std::erase(layouts, Layout::kOwned);
   return layouts;
+}
+
+inline bool InShards(Layout layout) {
+  return layout == Layout::kSharded || layout == Layout::kNodeSharded;
+}
+
+// The ranks among which the rows of a matrix in shards are dealt out.
+inline int Shards(Layout layout, const ProcessGrid& grid) {
+  return layout == Layout::kNodeSharded ? grid.ranks_per_node : grid.size();
+}
+
+inline GradientKind DrawGradient(Layout layout) {
+  if (layout != Layout::kNodeSharded) {
+    return *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced);
+  }
+  return *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced, GradientKind::kReplica);
 }
 
 inline PlanLimits DrawPlanLimits() {
@@ -122,8 +143,8 @@ inline bool StateOnShards(const Plan& plan, const PlanMatrix& matrix) {
   const ProcessGrid& grid = plan.topology.grid;
   const bool with_owner = plan.strategy == Strategy::kOwner ||
                           (plan.strategy == Strategy::kNodeLocal && grid.nodes == 1);
-  return with_owner && matrix.layout == Layout::kSharded && matrix.period > 1 &&
-         !matrix.pass_through && grid.size() > 1;
+  return with_owner && InShards(matrix.layout) && matrix.period > 1 && !matrix.pass_through &&
+         grid.size() > 1;
 }
 
 // Whether a rank runs the rule of a matrix.
@@ -231,18 +252,17 @@ inline PlanRequest DrawRequest(const DrawLimits& limits, const ProcessGrid& grid
       cols = DrawExtent(limits.most_rows);
     }
     PlanMatrix matrix =
-        Matrix("m" + std::to_string(i), rows, cols, layout,
-               *rc::gen::element(GradientKind::kLocal, GradientKind::kReduced), rule);
+        Matrix("m" + std::to_string(i), rows, cols, layout, DrawGradient(layout), rule);
     matrix.dtype = *rc::gen::elementOf(limits.dtypes);
     // Layers may lie apart and overlap.
     matrix.layer = *Evenly(0, 3) + i / 4;
-    if (layout == Layout::kSharded && *rc::gen::arbitrary<bool>()) {
-      matrix.shard_rows = DrawShards(matrix.rows, grid.size());
+    if (InShards(layout) && *rc::gen::arbitrary<bool>()) {
+      matrix.shard_rows = DrawShards(matrix.rows, Shards(layout, grid));
     }
     if (rule == RuleKind::kMuon && *Evenly(0, 3) == 0) {
       matrix.period = *rc::gen::element(2, 3, 5);
       matrix.phase = *Evenly(0, matrix.period);
-      matrix.norm_vectors = layout == Layout::kSharded && rows > cols;
+      matrix.norm_vectors = InShards(layout) && rows > cols;
     }
     matrix.pass_through = strategy == Strategy::kOwner && GetsOwner(request, matrix) &&
                           layout != Layout::kOwned && *Evenly(0, 4) == 0;

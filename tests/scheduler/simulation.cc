@@ -201,15 +201,19 @@ class Simulator : public Interleaving {
   void OnSubmit(int rank, std::int32_t m, int step, int pass) override {
     const PlanMatrix& matrix = plan().matrices[m];
     const bool local = matrix.gradient == GradientKind::kLocal;
+    const ProcessGrid& grid = plan().topology.grid;
+    // Whose gradients have been added up before.
+    const std::vector<int> summed = local ? std::vector<int>{rank}
+                                    : matrix.gradient == GradientKind::kReplica
+                                        ? grid.Intra(grid.node_of(rank))
+                                        : grid.World();
     Rows& gradient = At(rank, m, Slot::kGradient);
     gradient.clear();
     const std::int64_t first = local ? 0 : FirstRow(matrix, rank);
     const std::int64_t count = local ? matrix.rows : HeldRows(matrix, rank);
     for (std::int64_t i = first; i < first + count; ++i) {
       Symbol symbol = 0;
-      for (int r = local ? rank : 0; r < (local ? rank + 1 : World()); ++r) {
-        symbol += GradientSymbol(step, pass, m, r, i);
-      }
+      for (int r : summed) symbol += GradientSymbol(step, pass, m, r, i);
       gradient.push_back(symbol);
     }
   }
@@ -363,7 +367,7 @@ class Simulator : public Interleaving {
             Report(run, "scatters a part of the matrix");
           }
           if (exchange) return result;
-          return Cut(result, FirstRow(matrix, rank), matrix.shard_rows[rank]);
+          return Cut(result, FirstRow(matrix, rank), HeldRows(matrix, rank));
         }
         return result;
       case OpKind::kBroadcast:
@@ -434,7 +438,7 @@ class Simulator : public Interleaving {
       }
     };
     const bool own_rows =
-        shard && static_cast<std::int64_t>(source.size()) == matrix.shard_rows[rank];
+        shard && static_cast<std::int64_t>(source.size()) == HeldRows(matrix, rank);
     switch (op.kind) {
       case OpKind::kAccumulate: {
         Rows sum = before_[{rank, m}];
@@ -470,7 +474,7 @@ class Simulator : public Interleaving {
         const Rows& weight = before_[{rank, m}];
         const Rows mine = own_rows || !shard
                               ? source
-                              : Cut(source, FirstRow(matrix, rank), matrix.shard_rows[rank]);
+                              : Cut(source, FirstRow(matrix, rank), HeldRows(matrix, rank));
         if (mine.size() != weight.size()) {
           Report(run, "applies a direction of another length");
           return {};
@@ -490,7 +494,7 @@ class Simulator : public Interleaving {
                                           : Elementwise(source, state, weight);
       }
       default:
-        return shard ? Cut(source, FirstRow(matrix, rank), matrix.shard_rows[rank]) : source;
+        return shard ? Cut(source, FirstRow(matrix, rank), HeldRows(matrix, rank)) : source;
     }
   }
 

@@ -32,7 +32,9 @@ struct ModelMatrix {
   Shape shape;
   Layout layout = Layout::kReplicated;
   GradientKind gradient = GradientKind::kLocal;
-  std::vector<std::int64_t> shard_rows = {};  // empty: DefaultShardRows()
+  // Empty: DefaultShardRows(). Of node_sharded matrices it is given, and tells how many ranks a
+  // node has.
+  std::vector<std::int64_t> shard_rows = {};
 };
 
 // One rank's fp32 weights of a model.
@@ -45,10 +47,10 @@ class RankModel {
       weights_.push_back(OwnRows(m, FirstWeight(m)));
     }
   }
-  // All matrices have one layout.
+  // All matrices have one layout; if that is node_sharded, `ranks_per_node` is given.
   RankModel(const std::vector<Shape>& shapes, Layout layout, GradientKind kind, int rank, int world,
-            std::uint64_t seed)
-      : RankModel(Alike(shapes, layout, kind), rank, world, seed) {}
+            std::uint64_t seed, int ranks_per_node = 0)
+      : RankModel(Alike(shapes, layout, kind, ranks_per_node), rank, world, seed) {}
 
   static std::string NameOf(std::size_t m) { return "m" + std::to_string(m); }
 
@@ -78,18 +80,21 @@ class RankModel {
   }
   // Mean over the world, summed in rank order.
   std::vector<float> MeanGradient(std::size_t m, std::int64_t step) const {
-    std::vector<float> sum(Size(m), 0.0f);
-    for (int rank = 0; rank < world_; ++rank) {
-      const std::vector<float> part = LocalGradient(m, step, rank);
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-    }
-    for (float& value : sum) value /= static_cast<float>(world_);
-    return sum;
+    return MeanOver(m, step, 0, world_);
   }
   // What this rank submits.
   std::vector<float> Gradient(std::size_t m, std::int64_t step) const {
-    if (matrices_[m].gradient == GradientKind::kLocal) return LocalGradient(m, step, rank_);
-    return OwnRows(m, MeanGradient(m, step));
+    switch (matrices_[m].gradient) {
+      case GradientKind::kLocal:
+        return LocalGradient(m, step, rank_);
+      case GradientKind::kReduced:
+        return OwnRows(m, MeanGradient(m, step));
+      case GradientKind::kReplica:
+        break;
+    }
+    const auto in_node = static_cast<int>(matrices_[m].shard_rows.size());
+    const int first = rank_ / in_node * in_node;
+    return OwnRows(m, MeanOver(m, step, first, first + in_node));
   }
 
   std::vector<float>& weight(std::size_t m) { return weights_[m]; }
@@ -101,20 +106,36 @@ class RankModel {
   // Rows of a whole matrix that this rank holds.
   std::vector<float> OwnRows(std::size_t m, const std::vector<float>& whole) const {
     const ModelMatrix& matrix = matrices_[m];
-    if (matrix.layout != Layout::kSharded) return whole;
+    if (matrix.layout != Layout::kSharded && matrix.layout != Layout::kNodeSharded) return whole;
     std::vector<std::int64_t> rows = matrix.shard_rows;
     if (rows.empty()) rows = DefaultShardRows(matrix.shape.rows, world_);
+    const int own = rank_ % static_cast<int>(rows.size());
     std::int64_t begin = 0;
-    for (int rank = 0; rank < rank_; ++rank) begin += rows[rank];
+    for (int shard = 0; shard < own; ++shard) begin += rows[shard];
     const auto first = whole.begin() + begin * matrix.shape.cols;
-    return {first, first + rows[rank_] * matrix.shape.cols};
+    return {first, first + rows[own] * matrix.shape.cols};
   }
 
  private:
+  // Over the ranks from `first` up to but not including `end`.
+  std::vector<float> MeanOver(std::size_t m, std::int64_t step, int first, int end) const {
+    std::vector<float> sum(Size(m), 0.0f);
+    for (int rank = first; rank < end; ++rank) {
+      const std::vector<float> part = LocalGradient(m, step, rank);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+    }
+    for (float& value : sum) value /= static_cast<float>(end - first);
+    return sum;
+  }
+
   static std::vector<ModelMatrix> Alike(const std::vector<Shape>& shapes, Layout layout,
-                                        GradientKind kind) {
+                                        GradientKind kind, int ranks_per_node) {
     std::vector<ModelMatrix> matrices;
-    for (const Shape& shape : shapes) matrices.push_back({shape, layout, kind});
+    for (const Shape& shape : shapes) {
+      matrices.push_back({shape, layout, kind});
+      if (layout != Layout::kNodeSharded) continue;
+      matrices.back().shard_rows = DefaultShardRows(shape.rows, ranks_per_node);
+    }
     return matrices;
   }
 

@@ -233,6 +233,8 @@ TEST_F(CommandLine, AutoPrintsTheAlternativesAndTakesTheBest) {
               ContainsRegex("\nchosen: .* 1\\.5[0-9]* s per step"));
   EXPECT_THAT(with({"auto", "--layout", "sharded"}).out,
               ContainsRegex("\nreplicated +- +- +- +not feasible: .*sharded"));
+  EXPECT_THAT(with({"auto", "--nodes", "2", "--layout", "node_sharded"}).out,
+              ContainsRegex("\nlayerwise +- +- +- +not feasible: .*node_sharded"));
   EXPECT_THAT(with({"auto", "--strict"}).out, ContainsRegex("\ngather +- +- +- +not feasible: "));
   Refused({"plan", model_, "--strategy", "auto", "--forward-ms", "-1"},
           "--forward-ms and --backward-ms must be 0");

@@ -53,6 +53,7 @@ std::vector<Way> Ways(const std::vector<std::pair<const char*, const char*>>& gr
     ways.push_back({"gather", "sharded", nodes, ranks});
     ways.push_back({"owner", "replicated", nodes, ranks});
     ways.push_back({"owner", "sharded", nodes, ranks});
+    ways.push_back({"owner", "node_sharded", nodes, ranks});
   }
   return ways;
 }
@@ -285,6 +286,14 @@ TEST_F(RunOnce, PresetsRunOverEmulatedLinks) {
   const Finished run = RunProgram(Weft({"run", model_, "--preset", "consumer-2", "--verify"}));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("world: 1 x 2 ranks, transport local"));
+}
+
+TEST_F(RunOnce, CopiesOfShardsAreCompared) {
+  const Finished run =
+      RunProgram(Weft({"run", model_, "--nodes", "2", "--ranks-per-node", "2", "--strategy",
+                       "node_local", "--layout", "node_sharded", "--verify"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("replicas: the weights of all 4 ranks were compared"));
 }
 
 TEST_F(RunOnce, ManifestsRunWithoutAFile) {

@@ -131,9 +131,10 @@ void AddSharedOptions(CLI::App& app, Options& o) {
   world.Option("--strategy", o.strategy,
                "replicated, gather, owner, node_local or layerwise; auto: the one whose step is "
                "predicted to be shortest [owner]");
-  world.Option(
-      "--layout", o.layout,
-      "How ranks hold weights: replicated, sharded, or owned (plan alone) [sharded for gather]");
+  world.Option("--layout", o.layout,
+               "How ranks hold weights: replicated, sharded, node_sharded (over each node's "
+               "ranks), or owned "
+               "(plan alone) [sharded for gather]");
   world.Flag("--strict", o.strict, "Refuse plans that fall back to another path");
 
   world.Option("--owner-solver", o.owner_solver,
@@ -270,7 +271,7 @@ void AddPlanOptions(CLI::App& app, Options& o) {
              "Use it although it is stale or of another machine or topology");
   const Group trainer(app, "Trainer");
   trainer.Flag("--reduced", o.reduced,
-               "Gradients come reduced: by DDP, or with --layout sharded by FSDP2");
+               "Gradients come reduced: by DDP, or with --layout sharded or node_sharded by FSDP2");
   trainer.Option("--forward-ms", o.forward_ms,
                  "With --strategy auto: its forward pass, spread over tensors by size [0]");
   trainer.Option("--backward-ms", o.backward_ms, "The same of its backward pass [0]");

@@ -69,17 +69,23 @@ class RankRunner {
   std::unique_ptr<Stream> stream_;
 };
 
+// What the first ranks hold is all of it, where nodes have copies.
+bool IsCopy(const PlanMatrix& planned, int rank) {
+  return static_cast<std::size_t>(rank) >= planned.shard_rows.size();
+}
+
 std::int64_t RankRunner::FirstRow(std::size_t matrix) const {
   const PlanMatrix& planned = session_.plan.matrices[matrix];
   if (planned.layout == Layout::kReplicated) return 0;
-  return std::accumulate(planned.shard_rows.begin(), planned.shard_rows.begin() + rank_,
+  const auto shard = static_cast<std::ptrdiff_t>(rank_ % planned.shard_rows.size());
+  return std::accumulate(planned.shard_rows.begin(), planned.shard_rows.begin() + shard,
                          std::int64_t{0});
 }
 
 std::int64_t RankRunner::HeldBytes(std::size_t matrix, int rank) const {
   const PlanMatrix& planned = session_.plan.matrices[matrix];
   const std::int64_t rows =
-      planned.layout == Layout::kReplicated ? planned.rows : planned.shard_rows[rank];
+      planned.layout == Layout::kReplicated ? planned.rows : ShardRows(planned, rank);
   return rows * planned.cols * static_cast<std::int64_t>(SizeOf(planned.dtype));
 }
 
@@ -144,8 +150,15 @@ absl::Status RankRunner::Step(std::int64_t step, RunReport& report) {
 
 absl::Status RankRunner::CompareReplicas(RunReport& report) {
   bool any = false;
+  // Who has the same rows: everybody, or the ranks with one local rank. A run has one layout.
+  std::size_t apart = 1;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
-    if (session_.plan.matrices[i].layout != Layout::kReplicated) continue;
+    const PlanMatrix& planned = session_.plan.matrices[i];
+    if (planned.layout == Layout::kNodeSharded) {
+      apart = planned.shard_rows.size();
+    } else if (planned.layout != Layout::kReplicated) {
+      continue;
+    }
     any = true;
     checksum_ = Checksum(checksum_, weights_[i]->data(), weights_[i]->bytes());
   }
@@ -155,9 +168,9 @@ absl::Status RankRunner::CompareReplicas(RunReport& report) {
       world_->AllGatherV(*stream_, &checksum_, checksums_.data(), bytes, {"", "checksum"}));
   WEFT_RETURN_IF_ERROR(stream_->Synchronize(session_.settings.runtime.deadline));
   for (std::size_t rank = 1; rank < checksums_.size(); ++rank) {
-    if (checksums_[rank] != checksums_[0]) {
+    if (checksums_[rank] != checksums_[rank % apart]) {
       return absl::InternalError(
-          absl::StrCat("rank ", rank, " ended with other weights than rank 0"));
+          absl::StrCat("rank ", rank, " ended with other weights than rank ", rank % apart));
     }
   }
   if (any) report.equal_replicas = transport_.size();
@@ -176,7 +189,9 @@ absl::Status RankRunner::CollectWeights(RunReport& report) {
     }
     std::vector<std::int64_t> bytes;
     bytes.reserve(transport_.size());
-    for (int rank = 0; rank < transport_.size(); ++rank) bytes.push_back(HeldBytes(i, rank));
+    for (int rank = 0; rank < transport_.size(); ++rank) {
+      bytes.push_back(IsCopy(planned, rank) ? 0 : HeldBytes(i, rank));
+    }
     void* target = nullptr;
     if (rank_ == 0) {
       report.weights[i].resize(
@@ -210,8 +225,9 @@ absl::Status RankRunner::CountNotFiniteWeights(RunReport& report) {
   if (rank_ != 0) return absl::OkStatus();
   report.not_finite = not_finite_;
   for (std::size_t i = 0; i < matrices; ++i) {
-    if (session_.plan.matrices[i].layout == Layout::kReplicated) continue;
-    for (int rank = 1; rank < transport_.size(); ++rank) {
+    const PlanMatrix& planned = session_.plan.matrices[i];
+    if (planned.layout == Layout::kReplicated) continue;
+    for (int rank = 1; rank < transport_.size() && !IsCopy(planned, rank); ++rank) {
       report.not_finite[i] += not_finite_of_all_[static_cast<std::size_t>(rank) * matrices + i];
     }
   }

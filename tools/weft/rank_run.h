@@ -19,7 +19,8 @@ struct RunReport {
   // Rank 0's time inside Submit() and from Step() to delivery; making gradients is left out.
   std::vector<double> step_seconds;
   std::vector<MatrixCounters> counters;  // of rank 0
-  // Ranks whose replicated weights were compared and have equal bits; 0 when they were not.
+  // Ranks whose weights were compared with copies of them and have equal bits; 0 when there are
+  // none.
   int equal_replicas = 0;
   // By routed matrix: elements of the final weight that are not finite in the file's type.
   std::vector<std::int64_t> not_finite;
