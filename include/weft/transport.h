@@ -35,7 +35,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
 struct GlooTransportOptions {
   int rank = 0;
   int size = 1;
-  // A directory that all ranks can read and write, empty at the start of a run.
+  // A directory that all ranks can read and write, empty at the start of a run; or the address of a
+  // StoreServer (store_server.h).
   std::string store;
   // Address or name of the interface to listen on.
   std::string host = "127.0.0.1";
@@ -56,7 +57,8 @@ enum class LaunchOrder {
 struct NcclTransportOptions {
   int rank = 0;
   int size = 1;
-  // A directory that all ranks can read and write, empty at the start of a run.
+  // A directory that all ranks can read and write, empty at the start of a run; or the address of a
+  // StoreServer (store_server.h).
   std::string store;
   // Longest wait for a peer, from when a collective could start.
   absl::Duration deadline = absl::Minutes(10);

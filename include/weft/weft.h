@@ -17,6 +17,7 @@
 #include "weft/plan_cost.h"
 #include "weft/runtime.h"
 #include "weft/safetensors.h"
+#include "weft/store_server.h"
 #include "weft/topology.h"
 #include "weft/topology_file.h"
 #include "weft/topology_preset.h"

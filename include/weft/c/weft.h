@@ -87,7 +87,7 @@ WEFT_API weftResult_t weftRuntimeStrategyReason(weftRuntime_t runtime, char** te
 /* ---- Runtime: steps ---- */
 
 /* Does not block on a peer but where two earlier steps are under way. `job` may be NULL; what is
- * returned there is the caller's to destroy, and may outlive the runtime. */
+ * returned there is the caller's to destroy, and may outlive the runtime; NULL with `more`. */
 WEFT_API weftResult_t weftRuntimeSubmit(weftRuntime_t runtime, const weftJobConfig_t* config,
                                         weftJob_t* job);
 WEFT_API weftResult_t weftRuntimeSetLossScale(weftRuntime_t runtime, double scale);
