@@ -8,7 +8,7 @@
 #include "weft/strategy_choice.h"
 #include "weft/strategy_switch.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // What Commit() would choose on rank 0, and PlanFor() plans; without auto_strategy beside no
 // trainer. Errors: as PlanFor(); FailedPrecondition where no strategy is feasible.

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Owned, 64-byte aligned, contents unspecified until written. Freed on destruction: the owner
 // keeps it alive until every stream item that uses it has run. Not resizable, not copyable.

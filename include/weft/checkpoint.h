@@ -9,7 +9,7 @@
 
 #include "weft/dtype.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Whose weights are carried. Those of layout owned always are: nobody but Weft has them.
 enum class CarriedWeights : std::uint8_t {

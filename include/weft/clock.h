@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Nanoseconds on the clock's own monotonic axis (not wall time).
 using Nanos = std::int64_t;

@@ -14,7 +14,7 @@
 #include "weft/log.h"
 #include "weft/stream.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // A NaN in any contribution gives NaN, also for kMax.
 enum class ReduceOp { kSum, kMax };

@@ -14,7 +14,7 @@
 #include "weft/job.h"
 #include "weft/plan.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 struct Completion {
   MatrixId matrix = -1;

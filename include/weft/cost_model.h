@@ -16,7 +16,7 @@
 #include "weft/plan.h"
 #include "weft/topology.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // From the best to the weakest.
 enum class CostSource : std::uint8_t {

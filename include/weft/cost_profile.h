@@ -14,7 +14,7 @@
 #include "weft/plan.h"
 #include "weft/topology.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 enum class ComputeKind : std::uint8_t { kNewtonSchulz, kRowNorm };
 

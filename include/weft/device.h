@@ -15,7 +15,7 @@
 #include "weft/math.h"
 #include "weft/stream.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // When the device is short of room, work of a higher priority goes first. kHigh is for work that is
 // short and that others wait for, like collectives; kRaised for work that must not queue behind the

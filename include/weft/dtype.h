@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Whoever treats types differently switches over them without a default, so that the compiler names
 // every place that a new one has to be thought about. Conversions to the narrower ones round to

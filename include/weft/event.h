@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Created by a Device, recorded by one of its Streams. CUDA's semantics:
 //  - an event that was never recorded counts as complete: waiting on it is a no-op;

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Ranks are numbered node by node: rank = node * ranks_per_node + local rank. Both extents >= 1,
 // their product at most kMostRanks (topology.h), which everything that takes a grid checks.

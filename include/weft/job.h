@@ -14,7 +14,7 @@
 #include "weft/plan.h"
 #include "weft/stream.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Index of a registered matrix, in order of registration.
 using MatrixId = std::int32_t;

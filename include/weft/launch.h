@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "weft/grid.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 struct Launch {
   int rank = 0;

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string_view>
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 enum class LogLevel { kInfo, kWarning };
 

@@ -8,7 +8,7 @@
 #include "weft/dtype.h"
 #include "weft/stream.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // A row-major matrix, or `batch` of them at a fixed distance, in device memory. Not owned.
 struct Matrix {

@@ -16,7 +16,7 @@
 #include "weft/stream.h"
 #include "weft/update.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // What a caller's own rule works with, on each rank that runs it.
 struct RuleContext {

@@ -16,7 +16,7 @@
 #include "weft/topology.h"
 #include "weft/update.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 struct MatrixShape {
   std::int64_t rows = 1;  // >= 1

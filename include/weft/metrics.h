@@ -9,7 +9,7 @@
 #include "weft/clock.h"
 #include "weft/plan.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // One rank's view of one step. Times in seconds on the device's clock.
 struct StepMetrics {

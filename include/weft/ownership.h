@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Lists with an entry per matrix go by the index in PlanRequest::matrices; entries of matrices that
 // get no owner are not looked at. The defaults balance FLOPs and know no caps.

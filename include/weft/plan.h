@@ -18,7 +18,7 @@
 #include "weft/plan_limits.h"
 #include "weft/topology.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 struct Op {
   OpKind kind;

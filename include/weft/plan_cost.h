@@ -7,7 +7,7 @@
 
 #include "weft/plan.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // One rank's buffers. Weights that a rank keeps (the trainer's memory; an owner's, where the layout
 // is owned) are in none.

@@ -14,7 +14,7 @@
 #include "weft/cost_model.h"
 #include "weft/plan.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // What the trainer does beside Weft, on each rank's device. The default does nothing: all ranks
 // have all gradients at once, when the step before has been delivered everywhere (layout owned: a

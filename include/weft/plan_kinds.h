@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // How the trainer keeps a parameter.
 enum class Layout : std::uint8_t {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Which ranks a collective joins: all, those of one node, or those with one local rank.
 enum class GroupClass : std::uint8_t { kWorld, kIntra, kInter };

@@ -26,7 +26,7 @@
 #include "weft/topology.h"
 #include "weft/update.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // When a matrix has no gradient on some rank at Step().
 enum class MissingGradient {

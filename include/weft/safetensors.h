@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 struct SafetensorsEntry {
   std::string name;

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Lives on one rank of a run, until that rank's transport is destroyed. Every rank, this one too,
 // gives address() as the `store` of its transport options. When it ends, or its process does, ranks

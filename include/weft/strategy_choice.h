@@ -13,7 +13,7 @@
 #include "weft/plan.h"
 #include "weft/plan_evaluator.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 struct StrategyAlternative {
   Strategy strategy = Strategy::kOwner;

@@ -15,7 +15,7 @@
 #include "weft/plan.h"
 #include "weft/plan_evaluator.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Predicted steps on one number of nodes, seconds; infinite where the strategy is not feasible.
 struct SwitchPoint {

@@ -9,7 +9,7 @@
 #include "weft/clock.h"
 #include "weft/event.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // Every call that enqueues returns at once; items run one after another, in the order enqueued.
 // Order between streams is made by events alone.

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "weft/grid.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // A link in the alpha-beta model: time = latency + bytes / bandwidth, per direction.
 struct Link {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "weft/topology.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // {"nodes": 2, "ranks_per_node": 2, "nics_per_node": 1,
 //  "intra": {"latency_us": 10, "gigabytes_per_second": 12, "class": "pcie"},

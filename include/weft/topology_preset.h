@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "weft/topology.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // docs/topology.md says where each number comes from. They are expectations of large messages, not
 // measurements of your machine.

@@ -13,7 +13,7 @@
 #include "weft/grid.h"
 #include "weft/topology.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 struct LocalTransportOptions {
   // Extents, and links to emulate: an operation completes no earlier than the alpha-beta model of

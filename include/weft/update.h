@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "weft/dtype.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // One iteration's odd polynomial p(s) = a s + b s^3 + c s^5, applied to the singular values.
 struct Triple {

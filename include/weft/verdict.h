@@ -6,7 +6,7 @@
 
 #include "weft/math.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // The numbers of one matrix. Of a rate both signs are reduced: their largest show whether all ranks
 // mean the same.

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // "0.1.0", of the library that is linked.
 std::string_view Version();

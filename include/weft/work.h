@@ -10,7 +10,7 @@
 #include "weft/runtime.h"
 #include "weft/update.h"
 
-namespace weft {
+namespace [[gnu::visibility("default")]] weft {
 
 // One Newton-Schulz run on a rows x cols matrix. InvalidArgument as Validate().
 absl::StatusOr<ComputeWork> NewtonSchulzWork(const NewtonSchulzOptions& options, std::int64_t rows,
