@@ -3,7 +3,8 @@
 
 #include <cstddef>
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Owned, 64-byte aligned, contents unspecified until written. Freed on destruction: the owner
 // keeps it alive until every stream item that uses it has run. Not resizable, not copyable.
@@ -22,3 +23,4 @@ class Buffer {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

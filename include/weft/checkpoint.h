@@ -9,7 +9,8 @@
 
 #include "weft/dtype.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Whose weights are carried. Those of layout owned always are: nobody but Weft has them.
 enum class CarriedWeights : std::uint8_t {
@@ -61,3 +62,4 @@ struct ExportedState {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <mutex>
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Nanoseconds on the clock's own monotonic axis (not wall time).
 using Nanos = std::int64_t;
@@ -45,3 +46,4 @@ class ManualClock final : public Clock {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

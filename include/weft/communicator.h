@@ -14,7 +14,8 @@
 #include "weft/log.h"
 #include "weft/stream.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // A NaN in any contribution gives NaN, also for kMax.
 enum class ReduceOp { kSum, kMax };
@@ -143,3 +144,4 @@ class Transport {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

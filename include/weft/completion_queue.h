@@ -14,7 +14,8 @@
 #include "weft/job.h"
 #include "weft/plan.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 struct Completion {
   MatrixId matrix = -1;
@@ -47,3 +48,4 @@ class CompletionQueue {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -16,7 +16,8 @@
 #include "weft/plan.h"
 #include "weft/topology.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // From the best to the weakest.
 enum class CostSource : std::uint8_t {
@@ -187,3 +188,4 @@ PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& ma
 std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables);
 
 }  // namespace weft
+#pragma GCC visibility pop

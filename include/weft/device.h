@@ -15,7 +15,8 @@
 #include "weft/math.h"
 #include "weft/stream.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // When the device is short of room, work of a higher priority goes first. kHigh is for work that is
 // short and that others wait for, like collectives; kRaised for work that must not queue behind the
@@ -133,3 +134,4 @@ struct CudaDeviceOptions {
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options = {});
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -8,7 +8,8 @@
 #include <optional>
 #include <string_view>
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Whoever treats types differently switches over them without a default, so that the compiler names
 // every place that a new one has to be thought about. Conversions to the narrower ones round to
@@ -57,3 +58,4 @@ constexpr std::optional<DType> DTypeNamed(std::string_view name) {
 }
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -5,7 +5,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Created by a Device, recorded by one of its Streams. CUDA's semantics:
 //  - an event that was never recorded counts as complete: waiting on it is a no-op;
@@ -26,3 +27,4 @@ class Event {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -3,7 +3,8 @@
 
 #include <vector>
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Ranks are numbered node by node: rank = node * ranks_per_node + local rank. Both extents >= 1,
 // their product at most kMostRanks (topology.h), which everything that takes a grid checks.
@@ -26,3 +27,4 @@ struct ProcessGrid {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -14,7 +14,8 @@
 #include "weft/plan.h"
 #include "weft/stream.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Index of a registered matrix, in order of registration.
 using MatrixId = std::int32_t;
@@ -88,3 +89,4 @@ class Job {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

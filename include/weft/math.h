@@ -8,7 +8,8 @@
 #include "weft/dtype.h"
 #include "weft/stream.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // A row-major matrix, or `batch` of them at a fixed distance, in device memory. Not owned.
 struct Matrix {
@@ -168,3 +169,4 @@ class Math {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -16,7 +16,8 @@
 #include "weft/stream.h"
 #include "weft/update.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // What a caller's own rule works with, on each rank that runs it.
 struct RuleContext {
@@ -77,3 +78,4 @@ struct MatrixSpec {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

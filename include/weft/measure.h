@@ -16,7 +16,8 @@
 #include "weft/topology.h"
 #include "weft/update.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 struct MatrixShape {
   std::int64_t rows = 1;  // >= 1
@@ -71,3 +72,4 @@ ProfileFingerprint FingerprintOf(const Device& device, std::string_view transpor
                                  const Topology& topology);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -9,7 +9,8 @@
 #include "weft/clock.h"
 #include "weft/plan.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // One rank's view of one step. Times in seconds on the device's clock.
 struct StepMetrics {
@@ -75,3 +76,4 @@ struct Decision {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

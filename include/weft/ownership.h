@@ -7,7 +7,8 @@
 
 #include "absl/status/statusor.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Lists with an entry per matrix go by the index in PlanRequest::matrices; entries of matrices that
 // get no owner are not looked at. The defaults balance FLOPs and know no caps.
@@ -82,3 +83,4 @@ struct AssignmentReport {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -18,7 +18,8 @@
 #include "weft/plan_limits.h"
 #include "weft/topology.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 struct Op {
   OpKind kind;
@@ -224,3 +225,4 @@ std::uint64_t Fingerprint(const Plan& plan);
 std::string PlanToJson(const Plan& plan);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -14,7 +14,8 @@
 #include "weft/cost_model.h"
 #include "weft/plan.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // What the trainer does beside Weft, on each rank's device. The default does nothing: all ranks
 // have all gradients at once, when the step before has been delivered everywhere (layout owned: a
@@ -93,3 +94,4 @@ absl::StatusOr<StepPrediction> EvaluatePlan(const Plan& plan, const CostModel& m
 std::string BoundText(const StepPrediction& prediction);
 
 }  // namespace weft
+#pragma GCC visibility pop

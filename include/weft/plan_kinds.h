@@ -7,7 +7,8 @@
 
 #include "absl/status/statusor.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // How the trainer keeps a parameter.
 enum class Layout : std::uint8_t {
@@ -142,3 +143,4 @@ absl::StatusOr<Strategy> ParseStrategy(std::string_view name);
 absl::StatusOr<Layout> ParseLayout(std::string_view name);
 
 }  // namespace weft
+#pragma GCC visibility pop

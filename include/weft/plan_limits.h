@@ -4,7 +4,8 @@
 #include <array>
 #include <cstdint>
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Which ranks a collective joins: all, those of one node, or those with one local rank.
 enum class GroupClass : std::uint8_t { kWorld, kIntra, kInter };
@@ -77,3 +78,4 @@ struct PlanLimits {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -26,7 +26,8 @@
 #include "weft/topology.h"
 #include "weft/update.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // When a matrix has no gradient on some rank at Step().
 enum class MissingGradient {
@@ -241,3 +242,4 @@ class Runtime {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -6,7 +6,8 @@
 
 #include "absl/status/statusor.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Lives on one rank of a run, until that rank's transport is destroyed. Every rank, this one too,
 // gives address() as the `store` of its transport options. When it ends, or its process does, ranks
@@ -27,3 +28,4 @@ class StoreServer {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -13,7 +13,8 @@
 #include "weft/plan.h"
 #include "weft/plan_evaluator.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 struct StrategyAlternative {
   Strategy strategy = Strategy::kOwner;
@@ -72,3 +73,4 @@ absl::StatusOr<StrategyChoice> ChooseStrategy(const PlanRequest& request, const 
                                               absl::Span<const std::optional<OwnedWork>> work = {});
 
 }  // namespace weft
+#pragma GCC visibility pop

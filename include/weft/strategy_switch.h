@@ -15,7 +15,8 @@
 #include "weft/plan.h"
 #include "weft/plan_evaluator.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Predicted steps on one number of nodes, seconds; infinite where the strategy is not feasible.
 struct SwitchPoint {
@@ -59,3 +60,4 @@ absl::StatusOr<StrategySwitch> FindSwitch(const PlanRequest& request, const Cost
                                           absl::Span<const std::optional<OwnedWork>> work = {});
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -9,7 +9,8 @@
 #include "weft/clock.h"
 #include "weft/event.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // Every call that enqueues returns at once; items run one after another, in the order enqueued.
 // Order between streams is made by events alone.
@@ -67,3 +68,4 @@ class Stream {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

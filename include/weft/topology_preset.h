@@ -7,7 +7,8 @@
 #include "absl/status/statusor.h"
 #include "weft/topology.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // docs/topology.md says where each number comes from. They are expectations of large messages, not
 // measurements of your machine.
@@ -23,3 +24,4 @@ const std::vector<TopologyPreset>& TopologyPresets();
 absl::StatusOr<Topology> Preset(std::string_view name, int nodes);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -13,7 +13,8 @@
 #include "weft/grid.h"
 #include "weft/topology.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 struct LocalTransportOptions {
   // Extents, and links to emulate: an operation completes no earlier than the alpha-beta model of
@@ -78,3 +79,4 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const NcclTranspo
                                                                Device& device);
 
 }  // namespace weft
+#pragma GCC visibility pop

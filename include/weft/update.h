@@ -11,7 +11,8 @@
 #include "absl/status/statusor.h"
 #include "weft/dtype.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // One iteration's odd polynomial p(s) = a s + b s^3 + c s^5, applied to the singular values.
 struct Triple {
@@ -151,3 +152,4 @@ absl::Status Validate(const MuonOptions& options);
 absl::Status Validate(const AdamWOptions& options);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -6,7 +6,8 @@
 
 #include "weft/math.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // The numbers of one matrix. Of a rate both signs are reduced: their largest show whether all ranks
 // mean the same.
@@ -53,3 +54,4 @@ struct VerdictArguments {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -10,7 +10,8 @@
 #include "weft/runtime.h"
 #include "weft/update.h"
 
-namespace [[gnu::visibility("default")]] weft {
+#pragma GCC visibility push(default)
+namespace weft {
 
 // One Newton-Schulz run on a rows x cols matrix. InvalidArgument as Validate().
 absl::StatusOr<ComputeWork> NewtonSchulzWork(const NewtonSchulzOptions& options, std::int64_t rows,
@@ -27,3 +28,4 @@ absl::StatusOr<std::vector<std::optional<OwnedWork>>> OwnedWorkOf(
     const std::vector<MatrixSpec>& matrices);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -20,12 +20,13 @@
 #include "weft/c/table_v1.h"
 
 enum { kSteps = 6, kMostRanks = 8, kSlot = 4096 };
-static const double kTolerance = 2e-5; /* fp32 NS against float64, after kSteps steps */
+static const double kTolerance = 5e-6; /* fp32 NS against float64, after kSteps steps */
 
 /* What a trainer has anyway: here memory that all processes share, and a barrier in it. */
 typedef struct {
   pthread_barrier_t barrier;
   int gathers;
+  int updates; /* of one matrix, by all ranks */
   char slots[kMostRanks][kSlot];
 } Shared;
 
@@ -208,7 +209,8 @@ static int CheckReports(Rank* self, weftRuntime_t runtime) {
   weftMatrixCounters_t counters = {.size = sizeof(counters)};
   CHECK(runtime, weft->runtimeCounters(runtime, 1, &counters));
   EXPECT(strcmp(counters.name, "second") == 0 && counters.path[0] != '\0');
-  EXPECT(counters.updates > 0 && counters.last_gradient_step == kSteps - 1);
+  EXPECT(counters.last_gradient_step == kSteps - 1);
+  __atomic_fetch_add(&self->shared->updates, (int)counters.updates, __ATOMIC_SEQ_CST);
   EXPECT(counters.ns_runs == 0 || counters.ns_runs == kSteps / kPeriod);
   weftStepMetrics_t metrics = {.size = sizeof(metrics)};
   CHECK(runtime, weft->runtimeMetrics(runtime, &metrics));
@@ -308,5 +310,10 @@ int main(int argc, char** argv) {
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) ++failed;
   }
   if (strcmp(argv[3], "callbacks") == 0 && shared->gathers == 0) ++failed;
+  /* Strategy owner: once in the world in every step. */
+  if (shared->updates != kSteps) {
+    fprintf(stderr, "%d updates in %d steps\n", shared->updates, (int)kSteps);
+    ++failed;
+  }
   return failed == 0 ? 0 : 1;
 }

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,7 +45,7 @@ class StoreContract : public ::testing::TestWithParam<bool> {
   Place place{GetParam()};
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreContract, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Server" : "Directory"; });
+                         [](const auto& kind) { return kind.param ? "Server" : "Directory"; });
 
 TEST_P(StoreContract, WhatOnePostsAllRead) {
   Store one(place.name());
@@ -155,7 +157,7 @@ absl::Status Sum(Transport& transport) {
                                                     ReduceOp::kSum, {"value", "sum"});
   if (!enqueued.ok()) return enqueued;
   const absl::Status done = stream->Synchronize(absl::Seconds(60));
-  if (done.ok()) EXPECT_EQ(value, 6.0f);
+  EXPECT_TRUE(!done.ok() || value == 6.0f) << value;
   return done;
 }
 

@@ -160,7 +160,7 @@ TEST(Layers, CallsWithOnePlaceStayThere) {
       {std::regex("#\\s*include\\s+[<\"](cuda|cublas)"),
        {"device/cuda/", "collectives/nccl/", "tests/fakes/", "tests/cuda/", "tests/gpu/"}},
       {std::regex("#\\s*include\\s+[<\"]nccl"),
-       {"collectives/nccl/", "tests/fakes/", "tests/cuda/"}},
+       {"collectives/nccl/", "tests/c/", "tests/fakes/", "tests/cuda/"}},
       {std::regex("#\\s*include\\s+[<\"]nvtx"),
        {"base/", "device/cuda/", "tests/fakes/", "tests/nvtx/"}},
   };
