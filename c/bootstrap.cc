@@ -8,8 +8,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/c_result.h"
 #include "base/status_macros.h"
-#include "c/result.h"
 
 namespace weft::c {
 namespace {
@@ -75,9 +75,9 @@ absl::StatusOr<std::string> Bootstrap::Agree(const absl::Status& own,
   }
   std::vector<Blob> blobs(config_.world_size);
   for (Blob& blob : blobs) blob.magic = 0;
-  WEFT_RETURN_IF_ERROR(
-      StatusOf(config_.all_gather(config_.bootstrap_context, &send, blobs.data(), sizeof(Blob)),
-               "all_gather"));
+  WEFT_RETURN_IF_ERROR(base::StatusOf(
+      config_.all_gather(config_.bootstrap_context, &send, blobs.data(), sizeof(Blob)),
+      "all_gather"));
   WEFT_RETURN_IF_ERROR(Compare(config_, blobs));
   for (const Blob& blob : blobs) {
     if (blob.code == 0) continue;
@@ -91,7 +91,7 @@ absl::StatusOr<std::string> Bootstrap::Agree(const absl::Status& own,
 
 absl::Status Bootstrap::Meet() const {
   if (config_.barrier == nullptr) return absl::OkStatus();
-  return StatusOf(config_.barrier(config_.bootstrap_context), "barrier");
+  return base::StatusOf(config_.barrier(config_.bootstrap_context), "barrier");
 }
 
 absl::StatusOr<std::unique_ptr<StoreServer>> ServerFor(const std::string& store) {

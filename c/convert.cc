@@ -3,10 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "base/c_result.h"
 #include "base/status_macros.h"
 #include "c/config.h"
 #include "c/objects.h"
-#include "c/result.h"
 #include "weft/topology_file.h"
 
 namespace weft::c {
@@ -101,11 +101,11 @@ absl::StatusOr<CustomRule> CustomOf(const weftCustomRuleConfig_t* given) {
     weftRuleContext_t context = ContextOf(run, matrix);
     if (run.device.kind() != "host") {
       context.stream = run.stream.native();
-      return StatusOf(apply(user, &context), what);
+      return base::StatusOf(apply(user, &context), what);
     }
     run.stream.Enqueue([apply, user, context, matrix, what]() mutable {
       context.matrix = matrix.c_str();
-      return StatusOf(apply(user, &context), what);
+      return base::StatusOf(apply(user, &context), what);
     });
     return absl::OkStatus();
   };

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "c/result.h"
+#include "base/c_result.h"
 #include "weft/c/types.h"
 
 namespace weft::c {
@@ -89,7 +89,7 @@ weftResult_t Guard(const void* handle, Body&& body) noexcept {
     if (status.ok()) return weftSuccess;
     SetThreadError(status);
     if (Handle* const known = AnyHandle(handle)) known->SetLastError(status);
-    return ResultOf(status);
+    return base::ResultOf(status);
   } catch (...) {
     return weftOutOfMemory;  // not even for the sentence
   }

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "base/c_result.h"
 #include "base/status_macros.h"
 #include "c/handle.h"
-#include "c/result.h"
 #include "weft/c/weft.h"
 #include "weft/version.h"
 
@@ -33,7 +33,7 @@ weftResult_t weftGetVersion(int* version) {
   });
 }
 
-const char* weftGetErrorString(weftResult_t result) { return weft::c::Words(result); }
+const char* weftGetErrorString(weftResult_t result) { return weft::base::Words(result); }
 
 const char* weftGetLastError(const void* handle) {
   thread_local std::string text;

@@ -22,6 +22,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Join(const weftTransportConfig_t& con
   const absl::Duration deadline = absl::Seconds(config.deadline_seconds);
   const bool nccl = config.kind == WEFT_TRANSPORT_NCCL ||
                     (config.kind == WEFT_TRANSPORT_AUTO && device.kind() == "cuda");
+  if (config.kind == WEFT_TRANSPORT_FROM_PLUGIN) {
+    return CreatePluginTransport({config.rank, config.world_size, store, deadline});
+  }
   if (!nccl) {
     GlooTransportOptions options;
     options.rank = config.rank;
@@ -43,7 +46,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Join(const weftTransportConfig_t& con
 }
 
 absl::Status Check(const weftTransportConfig_t& config) {
-  if (config.kind < WEFT_TRANSPORT_AUTO || config.kind > WEFT_TRANSPORT_NCCL) {
+  if (config.kind < WEFT_TRANSPORT_AUTO || config.kind > WEFT_TRANSPORT_FROM_PLUGIN) {
     return absl::InvalidArgumentError(absl::StrCat("weftTransportConfig_t.kind is ", config.kind,
                                                    ", not one of WEFT_TRANSPORT_*"));
   }
@@ -66,6 +69,9 @@ absl::Status Check(const weftTransportConfig_t& config) {
     return absl::InvalidArgumentError(absl::StrCat("a world of ", config.world_size,
                                                    " ranks needs a store, or all_gather, to meet"));
   }
+  if (config.kind == WEFT_TRANSPORT_FROM_PLUGIN && config.store == nullptr) {
+    return absl::InvalidArgumentError("a transport from a plug-in needs a store, in its own words");
+  }
   return absl::OkStatus();
 }
 
@@ -86,7 +92,7 @@ absl::StatusOr<Made> CreateAlone(const weftTransportConfig_t& config, Device& de
 absl::StatusOr<Made> CreateInStore(const weftTransportConfig_t& config, Device& device) {
   Made made;
   const std::string store = config.store;
-  if (config.rank == 0) {
+  if (config.rank == 0 && config.kind != WEFT_TRANSPORT_FROM_PLUGIN) {
     WEFT_ASSIGN_OR_RETURN(made.server, ServerFor(store));
   }
   WEFT_ASSIGN_OR_RETURN(made.transport, Join(config, store, device));

@@ -4,7 +4,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(layers base c collectives collectives_gloo collectives_local device device_check device_host runtime safetensors
+set(layers base c collectives collectives_gloo collectives_local collectives_plugin device device_check device_host runtime safetensors
   scheduler update)
 set(objects)
 foreach(layer ${layers})

@@ -15,6 +15,7 @@
 #include "weft/metrics.h"
 #include "weft/plan.h"
 #include "weft/plan_cost.h"
+#include "weft/plugin_transport.h"
 #include "weft/runtime.h"
 #include "weft/safetensors.h"
 #include "weft/store_server.h"

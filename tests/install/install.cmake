@@ -53,5 +53,12 @@ execute_process(COMMAND ${PKG_CONFIG} ${static} --cflags --libs weft OUTPUT_VARI
 separate_arguments(flags UNIX_COMMAND "${flags}")
 execute_process(COMMAND ${CC} -std=c11 -pedantic -Wall -Wextra -Werror ${SOURCE}/examples/c/train.c
     -o ${FOLDER}/train_c ${flags} ${run})
+
+# A plug-in needs the headers alone.
+execute_process(COMMAND ${PKG_CONFIG} --cflags weft OUTPUT_VARIABLE cflags OUTPUT_STRIP_TRAILING_WHITESPACE ${run})
+separate_arguments(cflags UNIX_COMMAND "${cflags}")
+execute_process(COMMAND ${CC} -std=c11 -D_GNU_SOURCE -pedantic -Wall -Wextra -Werror -fPIC -shared ${cflags}
+    -I ${SOURCE}/examples ${SOURCE}/examples/plugin/shm_transport.c ${SOURCE}/examples/plugin/world.c
+    -o ${FOLDER}/libweft-transport-shm.so -lpthread -lm ${run})
 set(ENV{LD_LIBRARY_PATH} ${lib}:$ENV{LD_LIBRARY_PATH})
 execute_process(COMMAND ${FOLDER}/train_c ${run})

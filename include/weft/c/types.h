@@ -46,7 +46,12 @@ typedef struct weftJob* weftJob_t;       /* one matrix's update in one step */
 typedef struct weftState* weftState_t;   /* exported optimizer state */
 
 enum { WEFT_DEVICE_HOST = 0, WEFT_DEVICE_CUDA = 1 };
-enum { WEFT_TRANSPORT_AUTO = 0, WEFT_TRANSPORT_GLOO = 1, WEFT_TRANSPORT_NCCL = 2 };
+enum {
+  WEFT_TRANSPORT_AUTO = 0,
+  WEFT_TRANSPORT_GLOO = 1,
+  WEFT_TRANSPORT_NCCL = 2,
+  WEFT_TRANSPORT_FROM_PLUGIN = 3 /* plugin_v1.h; `store` is the plug-in's */
+};
 enum { WEFT_LAUNCH_AUTO = 0, WEFT_LAUNCH_IMPLICIT = 1, WEFT_LAUNCH_SERIALIZED = 2 };
 enum { WEFT_F32 = 0, WEFT_BF16 = 1, WEFT_F16 = 2 };
 enum { WEFT_LAYOUT_REPLICATED = 0, WEFT_LAYOUT_SHARDED = 1, WEFT_LAYOUT_OWNED = 2 };

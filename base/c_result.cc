@@ -1,10 +1,10 @@
-#include "c/result.h"
+#include "base/c_result.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 
-namespace weft::c {
+namespace weft::base {
 
 weftResult_t ResultOf(const absl::Status& status) {
   switch (status.code()) {
@@ -109,4 +109,4 @@ const char* Words(weftResult_t result) {
   return "no result of Weft's";
 }
 
-}  // namespace weft::c
+}  // namespace weft::base
