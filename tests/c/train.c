@@ -4,15 +4,20 @@
  *   c_train linked|LIBRARY RANKS MEETING SEED
  *
  * linked: the library this program is linked with, else one that is opened by its path. MEETING:
- * callbacks (all-gather and barrier over memory that the processes share), a directory, or
- * tcp://host:port. Exits with 0 when all ranks agree with the reference. */
+ * callbacks (all-gather and barrier over memory that the processes share), directory, tcp (rank 0
+ * listens), or plugin (the transport that WEFT_TRANSPORT_PLUGIN names). Exits with 0 when all ranks
+ * agree with the reference. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <dlfcn.h>
+#include <ftw.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,7 +227,7 @@ static int CheckReports(Rank* self, weftRuntime_t runtime) {
   return 0;
 }
 
-static int Train(Rank* self, const char* meeting, uint64_t seed) {
+static int Train(Rank* self, const char* meeting, const char* store, uint64_t seed) {
   static Model initial;
   static Floats weights;
   int rule_runs = 0;
@@ -241,7 +246,8 @@ static int Train(Rank* self, const char* meeting, uint64_t seed) {
     transport_config.barrier = Barrier;
     transport_config.bootstrap_context = self;
   } else {
-    transport_config.store = meeting;
+    transport_config.store = store;
+    if (strcmp(meeting, "plugin") == 0) transport_config.kind = WEFT_TRANSPORT_FROM_PLUGIN;
   }
   weftTransport_t transport = NULL;
   CHECK(device, weft->transportCreate(&transport_config, device, &transport));
@@ -282,6 +288,29 @@ static const weftRuntime_v1_t* Table(const char* library) {
   return dlsym(opened, WEFT_RUNTIME_V1);
 }
 
+/* A folder or an address of this run's own. */
+static int MakeStore(const char* meeting, char* store, size_t bytes) {
+  if (strcmp(meeting, "tcp") != 0) {
+    snprintf(store, bytes, "/tmp/weft-c-XXXXXX");
+    return mkdtemp(store) != NULL;
+  }
+  /* A port that is free now. */
+  struct sockaddr_in address = {.sin_family = AF_INET};
+  socklen_t size = sizeof(address);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int found = bind(fd, (struct sockaddr*)&address, size) == 0 &&
+                    getsockname(fd, (struct sockaddr*)&address, &size) == 0;
+  close(fd);
+  snprintf(store, bytes, "tcp://127.0.0.1:%d", ntohs(address.sin_port));
+  return found;
+}
+
+static int Remove(const char* path, const struct stat* info, int flag, struct FTW* where) {
+  (void)info, (void)flag, (void)where;
+  return remove(path);
+}
+
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
   const int ranks = atoi(argv[2]);
@@ -289,6 +318,8 @@ int main(int argc, char** argv) {
   if (ranks < 1 || ranks > kMostRanks) return 2;
   printf("seed %llu\n", (unsigned long long)seed);
   fflush(stdout);
+  char store[64];
+  if (!MakeStore(argv[3], store, sizeof(store))) return 2;
   Shared* const shared =
       mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 2;
@@ -301,7 +332,7 @@ int main(int argc, char** argv) {
     weft = Table(argv[1]);
     if (weft == NULL || weft->magic != WEFT_CONFIG_MAGIC || weft->size < sizeof(*weft)) exit(3);
     Rank self = {shared, rank, ranks};
-    exit(Train(&self, argv[3], seed));
+    exit(Train(&self, argv[3], store, seed));
   }
   int failed = 0;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -315,5 +346,6 @@ int main(int argc, char** argv) {
     fprintf(stderr, "%d updates in %d steps\n", shared->updates, (int)kSteps);
     ++failed;
   }
+  if (strcmp(argv[3], "tcp") != 0) nftw(store, Remove, 8, FTW_DEPTH | FTW_PHYS);
   return failed == 0 ? 0 : 1;
 }
