@@ -236,6 +236,59 @@ TEST_F(CAbi, ADeadRuntimeSaysWhy) {
   EXPECT_THAT(LastError(transport), HasSubstr("the test is over"));
 }
 
+// Everything that comes too early, and indices that are none, before and after Commit.
+TEST_F(CAbi, NothingIsThereTooEarly) {
+  weftStream_t stream = nullptr;
+  ASSERT_EQ(weftStreamCreate(device, "s", &stream), weftSuccess);
+  const weftMatrixConfig_t matrix = Square("m");
+  ASSERT_EQ(weftRuntimeAddMatrix(runtime, &matrix, nullptr), weftSuccess);
+  for (const bool committed : {false, true}) {
+    if (committed) {
+      ASSERT_EQ(weftRuntimeCommit(runtime), weftSuccess) << LastError(runtime);
+    }
+    const auto refused = [&](weftResult_t result, const char* call) {
+      EXPECT_NE(result, weftSuccess) << call << " committed: " << committed;
+      EXPECT_NE(LastError(runtime), "") << call;
+    };
+    float* state = nullptr;
+    std::int64_t number = 0;
+    const void* weights = nullptr;
+    weftState_t exported = nullptr;
+    weftStepMetrics_t metrics{};
+    metrics.size = sizeof(metrics);
+    weftMatrixCounters_t counters{};
+    counters.size = sizeof(counters);
+    weftJobConfig_t job = WEFT_JOB_CONFIG_INITIALIZER;
+    job.gradient = weight;
+    for (const std::int32_t none : {-1, 1, 1 << 30}) {
+      job.matrix = none;
+      refused(weftRuntimeSubmit(runtime, &job, nullptr), "Submit");
+      refused(weftRuntimeState(runtime, none, &state, &number), "State");
+      refused(weftRuntimeParameter(runtime, none, &weights), "Parameter");
+      refused(weftRuntimeCounters(runtime, none, &counters), "Counters");
+      refused(weftRuntimeParameterNeeded(runtime, none, stream), "ParameterNeeded");
+      refused(weftRuntimeParameterReleased(runtime, none, nullptr), "ParameterReleased");
+    }
+    refused(weftRuntimeMetrics(runtime, &metrics), "Metrics");
+    refused(weftRuntimeSetLossScale(runtime, 0), "SetLossScale");
+    refused(weftRuntimeLoad(runtime, "/no/such/folder", nullptr), "Load");
+    refused(weftRuntimeSave(runtime, nullptr, nullptr), "Save");
+    refused(weftRuntimeWriteTrace(runtime, "/no/such/folder/trace"), "WriteTrace");
+    refused(weftRuntimeImportState(runtime, "{}", 2, nullptr, 0, nullptr), "ImportState");
+    if (!committed) {
+      refused(weftRuntimeExportState(runtime, nullptr, &exported), "ExportState");
+      refused(weftRuntimeStep(runtime, nullptr), "Step");
+    }
+    EXPECT_EQ(weftRuntimeAddTraceSpan(runtime, "span", 0, 1), weftSuccess);
+    char* text = nullptr;
+    ASSERT_EQ(weftRuntimeDecisions(runtime, &text), weftSuccess);
+    weftFree(text);
+    ASSERT_EQ(weftRuntimeWithoutGradient(runtime, 1, &text), weftSuccess);
+    weftFree(text);
+  }
+  EXPECT_EQ(weftStreamDestroy(stream), weftSuccess);
+}
+
 // What a trainer's own checkpoints carry is what a fresh runtime goes on from.
 TEST_F(CAbi, ExportedStateIsImported) {
   weftMatrixConfig_t matrix = Square("m");
