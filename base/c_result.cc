@@ -105,6 +105,8 @@ const char* Words(weftResult_t result) {
       return "aborted";
     case weftUnsupported:
       return "not supported";
+    case weftResultOfAnyInt:
+      break;
   }
   return "no result of Weft's";
 }

@@ -59,7 +59,9 @@ TEST_F(CAbi, EveryResultHasWords) {
   for (int result = weftSuccess; result <= weftUnsupported; ++result) {
     EXPECT_NE(std::string(weftGetErrorString(static_cast<weftResult_t>(result))), "");
   }
-  EXPECT_NE(weftGetErrorString(static_cast<weftResult_t>(12345)), nullptr);
+  for (const int none : {12345, -1}) {
+    EXPECT_NE(weftGetErrorString(static_cast<weftResult_t>(none)), nullptr);
+  }
 }
 
 TEST_F(CAbi, NewerStructsAreTakenWhereTheRestIsZero) {

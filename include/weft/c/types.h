@@ -35,7 +35,8 @@ typedef enum {
   weftOutOfMemory = 11,
   weftDataLoss = 12,
   weftAborted = 13,
-  weftUnsupported = 14
+  weftUnsupported = 14,
+  weftResultOfAnyInt = -2147483647 - 1 /* no result: every int is a value of the type, in C++ too */
 } weftResult_t;
 
 typedef struct weftDevice* weftDevice_t;       /* a CPU or a GPU, as one rank uses it */
