@@ -5,7 +5,9 @@
 #include "collectives/gloo/transport.h"
 #include "collectives/local/transport.h"
 #include "collectives/nccl_entry.h"
+#include "collectives/plugin/transport.h"
 #include "device/cuda_entry.h"
+#include "weft/plugin_transport.h"
 #include "weft/transport.h"
 
 namespace weft {
@@ -37,6 +39,17 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateGlooTransport(
   WEFT_RETURN_IF_ERROR(CheckDeadline(options.deadline));
   WEFT_RETURN_IF_ERROR(CheckSize(options.size));
   return collectives::gloo::CreateTransport(options);
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> CreatePluginTransport(
+    const PluginTransportOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckDeadline(options.deadline));
+  WEFT_RETURN_IF_ERROR(CheckSize(options.size));
+  if (options.rank < 0 || options.rank >= options.size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", options.rank, " is not in a world of ", options.size));
+  }
+  return collectives::plugin::CreateTransport(options);
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const NcclTransportOptions& options,

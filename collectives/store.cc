@@ -11,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "collectives/store_client.h"
+#include "collectives/store_wire.h"
 
 namespace weft::collectives {
 namespace {
@@ -32,25 +34,39 @@ bool WriteAll(int fd, const std::string& contents) {
   return true;
 }
 
+std::unique_ptr<StoreClient> ClientFor(const std::string& place) {
+  if (!IsStoreAddress(place)) return nullptr;
+  absl::StatusOr<StoreAddress> address = ParseStoreAddress(place);
+  // What Check() refuses is nowhere.
+  return std::make_unique<StoreClient>(address.ok() ? *std::move(address) : StoreAddress{});
+}
+
 }  // namespace
 
+Store::Store(std::string place) : place_(std::move(place)), client_(ClientFor(place_)) {}
+Store::~Store() = default;
+
+std::string Store::described() const {
+  return client_ == nullptr ? place_ : place_.substr(0, place_.find('/', sizeof("tcp://") - 1));
+}
+
 absl::Status Store::Check() const {
+  if (client_ != nullptr) return ParseStoreAddress(place_).status();
   struct stat info {};
-  if (::stat(directory_.c_str(), &info) != 0) {
+  if (::stat(place_.c_str(), &info) != 0) {
     return absl::NotFoundError(
-        absl::ErrnoToStatus(errno, absl::StrCat("store '", directory_, "' cannot be read"))
-            .message());
+        absl::ErrnoToStatus(errno, absl::StrCat("store '", place_, "' cannot be read")).message());
   }
   if (!S_ISDIR(info.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("store '", directory_, "' is not a directory"));
+    return absl::FailedPreconditionError(absl::StrCat("store '", place_, "' is not a directory"));
   }
   return absl::OkStatus();
 }
 
 absl::Status Store::Post(const std::string& name, const std::string& contents) const {
+  if (client_ != nullptr) return client_->Post(name, contents);
   static std::atomic<int> counter{0};
-  const std::string path = absl::StrCat(directory_, "/", name);
+  const std::string path = absl::StrCat(place_, "/", name);
   const std::string temporary = absl::StrCat(path, ".", ::getpid(), ".", counter++, ".tmp");
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return SystemError("cannot create", temporary);
@@ -71,7 +87,8 @@ absl::Status Store::Post(const std::string& name, const std::string& contents) c
 }
 
 std::optional<std::string> Store::Read(const std::string& name) const {
-  const std::string path = absl::StrCat(directory_, "/", name);
+  if (client_ != nullptr) return client_->Read(name);
+  const std::string path = absl::StrCat(place_, "/", name);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
   std::string contents;

@@ -46,10 +46,15 @@ Nanos StoreSession::WaitLimit() const { return clock().Now() + BoundedNanos(dead
 absl::Status StoreSession::MeetAll() {
   const auto here = [](int rank) { return absl::StrCat("here.", rank); };
   absl::Status leftovers = absl::FailedPreconditionError(
-      absl::StrCat("store '", store_.directory(),
-                   "' holds files of an earlier run; every run needs an empty directory"));
+      absl::StrCat("store '", store_.described(),
+                   "' holds files of an earlier run; every run needs an empty one"));
   const std::string entry = absl::StrCat(options_.size, " ", Nonce());
-  absl::Status posted = store_.Post(here(rank()), entry);
+  absl::Status posted;
+  Poll(WaitLimit(), [&] {
+    posted = store_.Post(here(rank()), entry);
+    return !store_.is_served() ||
+           !absl::IsUnavailable(posted);  // a server may come later than its clients
+  });
   if (absl::IsAlreadyExists(posted)) return leftovers;
   WEFT_RETURN_IF_ERROR(posted);
   if (rank() == 0 && store_.Read("run")) return leftovers;
@@ -74,7 +79,7 @@ absl::Status StoreSession::MeetAll() {
     if (missing.empty()) missing.push_back(0);
     return absl::DeadlineExceededError(
         absl::StrCat("rank ", rank(), " waited ", absl::FormatDuration(deadline()), " for ",
-                     RankList(missing), " to come to store '", store_.directory(), "'"));
+                     RankList(missing), " to come to store '", store_.described(), "'"));
   }
   if (rank() == 0) {
     run.emplace();

@@ -8,6 +8,7 @@
 #include "weft/strategy_choice.h"
 #include "weft/strategy_switch.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // What Commit() would choose on rank 0, and PlanFor() plans; without auto_strategy beside no
@@ -22,3 +23,4 @@ absl::StatusOr<StrategySwitch> SwitchFor(const std::vector<MatrixSpec>& matrices
                                          const RuntimeOptions& options, int most_nodes);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Owned, 64-byte aligned, contents unspecified until written. Freed on destruction: the owner
@@ -22,3 +23,4 @@ class Buffer {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 
 #include "weft/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Whose weights are carried. Those of layout owned always are: nobody but Weft has them.
@@ -61,3 +62,4 @@ struct ExportedState {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Nanoseconds on the clock's own monotonic axis (not wall time).
@@ -45,3 +46,4 @@ class ManualClock final : public Clock {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -14,6 +14,7 @@
 #include "weft/log.h"
 #include "weft/stream.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // A NaN in any contribution gives NaN, also for kMax.
@@ -143,3 +144,4 @@ class Transport {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

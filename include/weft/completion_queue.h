@@ -14,6 +14,7 @@
 #include "weft/job.h"
 #include "weft/plan.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct Completion {
@@ -47,3 +48,4 @@ class CompletionQueue {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

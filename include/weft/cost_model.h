@@ -16,6 +16,7 @@
 #include "weft/plan.h"
 #include "weft/topology.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // From the best to the weakest.
@@ -187,3 +188,4 @@ PassThroughCosts ComparePassThrough(const CostModel& model, const PlanMatrix& ma
 std::vector<double> OwnerSeconds(const Plan& plan, const BatchTables& tables);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -14,6 +14,7 @@
 #include "weft/plan.h"
 #include "weft/topology.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 enum class ComputeKind : std::uint8_t { kNewtonSchulz, kRowNorm };
@@ -116,3 +117,4 @@ std::string_view Name(ComputeKind kind);
 std::string_view Name(GroupClass group);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -15,6 +15,7 @@
 #include "weft/math.h"
 #include "weft/stream.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // When the device is short of room, work of a higher priority goes first. kHigh is for work that is
@@ -133,3 +134,4 @@ struct CudaDeviceOptions {
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options = {});
 
 }  // namespace weft
+#pragma GCC visibility pop

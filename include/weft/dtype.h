@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Whoever treats types differently switches over them without a default, so that the compiler names
@@ -57,3 +58,4 @@ constexpr std::optional<DType> DTypeNamed(std::string_view name) {
 }
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Created by a Device, recorded by one of its Streams. CUDA's semantics:
@@ -26,3 +27,4 @@ class Event {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Ranks are numbered node by node: rank = node * ranks_per_node + local rank. Both extents >= 1,
@@ -26,3 +27,4 @@ struct ProcessGrid {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

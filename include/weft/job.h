@@ -14,6 +14,7 @@
 #include "weft/plan.h"
 #include "weft/stream.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Index of a registered matrix, in order of registration.
@@ -89,3 +90,4 @@ class Job {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

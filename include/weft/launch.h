@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "weft/grid.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct Launch {
@@ -31,3 +32,4 @@ using Variables = std::function<std::optional<std::string>(const std::string& na
 absl::StatusOr<Launch> ParseLaunch(const Variables& variables);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 enum class LogLevel { kInfo, kWarning };
@@ -17,3 +18,4 @@ using LogSink = std::function<void(LogLevel level, std::string_view sentence)>;
 void SetLogSink(LogSink sink);
 
 }  // namespace weft
+#pragma GCC visibility pop

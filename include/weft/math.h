@@ -8,6 +8,7 @@
 #include "weft/dtype.h"
 #include "weft/stream.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // A row-major matrix, or `batch` of them at a fixed distance, in device memory. Not owned.
@@ -168,3 +169,4 @@ class Math {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -16,6 +16,7 @@
 #include "weft/stream.h"
 #include "weft/update.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // What a caller's own rule works with, on each rank that runs it.
@@ -78,3 +79,4 @@ struct MatrixSpec {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

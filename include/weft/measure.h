@@ -16,6 +16,7 @@
 #include "weft/topology.h"
 #include "weft/update.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct MatrixShape {
@@ -71,3 +72,4 @@ ProfileFingerprint FingerprintOf(const Device& device, std::string_view transpor
                                  const Topology& topology);
 
 }  // namespace weft
+#pragma GCC visibility pop

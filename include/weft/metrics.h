@@ -9,6 +9,7 @@
 #include "weft/clock.h"
 #include "weft/plan.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // One rank's view of one step. Times in seconds on the device's clock.
@@ -75,3 +76,4 @@ struct Decision {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Lists with an entry per matrix go by the index in PlanRequest::matrices; entries of matrices that
@@ -83,3 +84,4 @@ struct AssignmentReport {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

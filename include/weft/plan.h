@@ -18,6 +18,7 @@
 #include "weft/plan_limits.h"
 #include "weft/topology.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct Op {
@@ -232,3 +233,4 @@ std::uint64_t Fingerprint(const Plan& plan);
 std::string PlanToJson(const Plan& plan);
 
 }  // namespace weft
+#pragma GCC visibility pop

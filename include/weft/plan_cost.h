@@ -7,6 +7,7 @@
 
 #include "weft/plan.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // One rank's buffers. Weights that a rank keeps (the trainer's memory; an owner's, where the layout
@@ -32,3 +33,4 @@ struct RankCost {
 RankCost CostOfRank(const Plan& plan, int rank);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -14,6 +14,7 @@
 #include "weft/cost_model.h"
 #include "weft/plan.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // What the trainer does beside Weft, on each rank's device. The default does nothing: all ranks
@@ -107,3 +108,4 @@ absl::StatusOr<CyclePrediction> EvaluateCycle(const Plan& plan, const CostModel&
 std::string BoundText(const StepPrediction& prediction);
 
 }  // namespace weft
+#pragma GCC visibility pop

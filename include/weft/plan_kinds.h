@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // How the trainer keeps a parameter.
@@ -154,3 +155,4 @@ absl::StatusOr<Strategy> ParseStrategy(std::string_view name);
 absl::StatusOr<Layout> ParseLayout(std::string_view name);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Which ranks a collective joins: all, those of one node, or those with one local rank.
@@ -77,3 +78,4 @@ struct PlanLimits {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -26,6 +26,7 @@
 #include "weft/topology.h"
 #include "weft/update.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // When a matrix has no gradient on some rank at Step().
@@ -241,3 +242,4 @@ class Runtime {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct SafetensorsEntry {
@@ -73,3 +74,4 @@ absl::Status CheckWritable(const std::string& path);
 absl::Status WriteFileAtomically(const std::string& path, absl::Span<const std::byte> contents);
 
 }  // namespace weft
+#pragma GCC visibility pop

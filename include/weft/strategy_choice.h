@@ -13,6 +13,7 @@
 #include "weft/plan.h"
 #include "weft/plan_evaluator.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct StrategyAlternative {
@@ -72,3 +73,4 @@ absl::StatusOr<StrategyChoice> ChooseStrategy(const PlanRequest& request, const 
                                               absl::Span<const std::optional<OwnedWork>> work = {});
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -15,6 +15,7 @@
 #include "weft/plan.h"
 #include "weft/plan_evaluator.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Predicted steps on one number of nodes, seconds; infinite where the strategy is not feasible.
@@ -59,3 +60,4 @@ absl::StatusOr<StrategySwitch> FindSwitch(const PlanRequest& request, const Cost
                                           absl::Span<const std::optional<OwnedWork>> work = {});
 
 }  // namespace weft
+#pragma GCC visibility pop

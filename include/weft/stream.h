@@ -9,6 +9,7 @@
 #include "weft/clock.h"
 #include "weft/event.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Every call that enqueues returns at once; items run one after another, in the order enqueued.
@@ -67,3 +68,4 @@ class Stream {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

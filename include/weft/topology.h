@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "weft/grid.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // A link in the alpha-beta model: time = latency + bytes / bandwidth, per direction.
@@ -94,3 +95,4 @@ struct ResourceUse {
 std::vector<ResourceUse> ResourcesOf(const Topology& topology, const std::vector<int>& ranks);
 
 }  // namespace weft
+#pragma GCC visibility pop

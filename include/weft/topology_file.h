@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "weft/topology.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // {"nodes": 2, "ranks_per_node": 2, "nics_per_node": 1,
@@ -24,3 +25,4 @@ absl::StatusOr<Topology> ReadTopology(const std::string& path);
 std::string TopologyToJson(const Topology& topology);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "weft/topology.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // docs/topology.md says where each number comes from. They are expectations of large messages, not
@@ -23,3 +24,4 @@ const std::vector<TopologyPreset>& TopologyPresets();
 absl::StatusOr<Topology> Preset(std::string_view name, int nodes);
 
 }  // namespace weft
+#pragma GCC visibility pop

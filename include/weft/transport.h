@@ -13,6 +13,7 @@
 #include "weft/grid.h"
 #include "weft/topology.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct LocalTransportOptions {
@@ -35,7 +36,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
 struct GlooTransportOptions {
   int rank = 0;
   int size = 1;
-  // A directory that all ranks can read and write, empty at the start of a run.
+  // A directory that all ranks can read and write, empty at the start of a run; or the address of a
+  // StoreServer (store_server.h).
   std::string store;
   // Address or name of the interface to listen on.
   std::string host = "127.0.0.1";
@@ -56,7 +58,8 @@ enum class LaunchOrder {
 struct NcclTransportOptions {
   int rank = 0;
   int size = 1;
-  // A directory that all ranks can read and write, empty at the start of a run.
+  // A directory that all ranks can read and write, empty at the start of a run; or the address of a
+  // StoreServer (store_server.h).
   std::string store;
   // Longest wait for a peer, from when a collective could start.
   absl::Duration deadline = absl::Minutes(10);
@@ -76,3 +79,4 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const NcclTranspo
                                                                Device& device);
 
 }  // namespace weft
+#pragma GCC visibility pop

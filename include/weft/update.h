@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "weft/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // One iteration's odd polynomial p(s) = a s + b s^3 + c s^5, applied to the singular values.
@@ -151,3 +152,4 @@ absl::Status Validate(const MuonOptions& options);
 absl::Status Validate(const AdamWOptions& options);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 
 #include "weft/math.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // The numbers of one matrix. Of a rate both signs are reduced: their largest show whether all ranks
@@ -53,3 +54,4 @@ struct VerdictArguments {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -10,6 +10,7 @@
 #include "weft/runtime.h"
 #include "weft/update.h"
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // One Newton-Schulz run on a rows x cols matrix. InvalidArgument as Validate().
@@ -27,3 +28,4 @@ absl::StatusOr<std::vector<std::optional<OwnedWork>>> OwnedWorkOf(
     const std::vector<MatrixSpec>& matrices);
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -74,12 +74,13 @@ std::string LayerOf(const Layers& layers, const std::string& path) {
 
 std::vector<std::string> SourceFiles() {
   std::vector<std::string> files;
-  for (const char* folder : {"include", "base", "device", "update", "collectives", "scheduler",
-                             "runtime", "cuda", "plugins", "tools", "examples", "tests", "bench"}) {
+  for (const char* folder :
+       {"include", "base", "device", "update", "collectives", "scheduler", "runtime", "c", "cuda",
+        "plugins", "tools", "examples", "tests", "bench"}) {
     if (!fs::exists(kRoot / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string extension = entry.path().extension();
-      if (extension == ".h" || extension == ".cc" || extension == ".cu") {
+      if (extension == ".h" || extension == ".cc" || extension == ".cu" || extension == ".c") {
         files.push_back(fs::relative(entry.path(), kRoot));
       }
     }
@@ -104,8 +105,9 @@ TEST(Layers, EveryPublicHeaderBelongsToALayer) {
   const Layers layers = ReadLayers();
   ASSERT_FALSE(layers.header_layer.empty());
   std::set<std::string> found;
-  for (const auto& entry : fs::directory_iterator(kRoot / "include" / "weft")) {
-    if (entry.is_regular_file()) found.insert(entry.path().filename());
+  const fs::path root = kRoot / "include" / "weft";
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.is_regular_file()) found.insert(fs::relative(entry.path(), root));
   }
   std::set<std::string> listed;
   for (const auto& [header, layer] : layers.header_layer) {
@@ -158,7 +160,7 @@ TEST(Layers, CallsWithOnePlaceStayThere) {
       {std::regex("#\\s*include\\s+[<\"](cuda|cublas)"),
        {"device/cuda/", "collectives/nccl/", "tests/fakes/", "tests/cuda/", "tests/gpu/"}},
       {std::regex("#\\s*include\\s+[<\"]nccl"),
-       {"collectives/nccl/", "tests/fakes/", "tests/cuda/"}},
+       {"collectives/nccl/", "tests/c/", "tests/fakes/", "tests/cuda/"}},
       {std::regex("#\\s*include\\s+[<\"]nvtx"),
        {"base/", "device/cuda/", "tests/fakes/", "tests/nvtx/"}},
   };
